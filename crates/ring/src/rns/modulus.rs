@@ -73,11 +73,20 @@ impl Modulus {
         Factor { w, quotient: ((u128::from(w) << 52) / u128::from(self.q)) as u64 }
     }
 
-    /// `a b mod q` for residues a, b.
+    /// `a b mod q` for residues a, b: a division, whose time follows the residues. [`Self::mul_factor`] is for secrets.
     #[inline]
     #[must_use]
     pub fn mul(&self, a: u64, b: u64) -> u64 {
         crate::prime::mul_mod(a, b, self.q)
+    }
+
+    /// `a w mod q` for a residue a, in constant time: for residues that are secret.
+    #[inline]
+    #[must_use]
+    pub fn mul_factor(&self, a: u64, f: Factor) -> u64 {
+        let quotient = ((u128::from(a) * u128::from(f.quotient)) >> 52) as u64;
+        let r = a.wrapping_mul(f.w).wrapping_sub(quotient.wrapping_mul(self.q));
+        r.min(r.wrapping_sub(self.q))
     }
 
     /// `a + b mod q` for residues a, b.
@@ -139,6 +148,17 @@ impl Modulus {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn products_with_constants_are_those_of_wide_arithmetic() {
+        for q in [11, 65_537, 1_125_899_906_842_597] {
+            let m = Modulus::new(q).unwrap();
+            let values = [0, 1, 2, q / 3, q / 2, q - 2, q - 1];
+            for (a, w) in values.iter().flat_map(|a| values.iter().map(move |w| (*a, *w))) {
+                assert_eq!(m.mul_factor(a, m.factor(w)), m.mul(a, w), "{a} {w} mod {q}");
+            }
+        }
+    }
 
     #[test]
     fn refuses_what_is_no_small_prime() {

@@ -98,7 +98,7 @@ impl WideClient {
             let (what, expected) = ("share polynomial", RING_DEGREE);
             return Err(RingError::Length { what, expected, got: share.len() }.into());
         }
-        let inverses: Vec<u64> = (0..DATA_PRIMES).map(|i| self.context.inverse_power(ring_bits, i)).collect();
+        let inverses: Vec<_> = (0..DATA_PRIMES).map(|i| self.context.inverse_power(ring_bits, i)).collect();
         let mask = self.context.mask(seed, stage, index)?;
         let message = |i: usize, at: usize| self.context.scale_share(share[at], ring_bits, i, inverses[i]);
         write(&self.encrypt_message(&mask, prg, message)?)

@@ -29,7 +29,7 @@ use crate::{security, uses, CipherError};
 use hushnet_ring::ledger::{self, Tag};
 use hushnet_ring::mac::DotModulus;
 use hushnet_ring::prime::primes_near;
-use hushnet_ring::rns::{Eval, RnsBasis, RnsPoly};
+use hushnet_ring::rns::{Eval, Factor, RnsBasis, RnsPoly};
 use hushnet_ring::{low_mask, pack, prg, ExactMultiplier, RingError};
 use std::sync::Arc;
 
@@ -217,17 +217,17 @@ impl WideContext {
     }
 
     /// `round(Q x / 2^l)` modulo prime i: Q vanishes there, so it is what Q x lacks to a multiple of 2^l, over 2^l.
-    fn scale_share(&self, x: u64, ring_bits: u32, i: usize, inverse: u64) -> u64 {
+    fn scale_share(&self, x: u64, ring_bits: u32, i: usize, inverse: Factor) -> u64 {
         let m = &self.basis().moduli()[i];
         let shift = 64 - ring_bits;
         let rest = ((self.inner.modulus.wrapping_mul(x) << shift) as i64) >> shift;
-        m.mul(signed_mod(-rest, m.value()), inverse)
+        m.mul_factor(signed_mod(-rest, m.value()), inverse)
     }
 
     /// 2^-l modulo prime i.
-    fn inverse_power(&self, ring_bits: u32, i: usize) -> u64 {
+    fn inverse_power(&self, ring_bits: u32, i: usize) -> Factor {
         let m = &self.basis().moduli()[i];
-        m.pow(m.inv(2), u64::from(ring_bits))
+        m.factor(m.pow(m.inv(2), u64::from(ring_bits)))
     }
 
     fn record(poly: &RnsPoly<Eval>) {
@@ -238,7 +238,7 @@ impl WideContext {
 /// `round(2^r c / Q) mod 2^r`, to within one unit: c / Q modulo 1 is the sum of `c_i (Q / p_i)^-1 / p_i`, here in units of 2^-64.
 struct Switch {
     /// `(Q / p_i)^-1` modulo p_i, and `floor(2^113 / p_i)`.
-    factors: Vec<(u64, u64)>,
+    factors: Vec<(Factor, u64)>,
 }
 
 impl Switch {
@@ -247,7 +247,7 @@ impl Switch {
         let factors = moduli.iter().enumerate().map(|(i, m)| {
             let others = moduli.iter().enumerate().filter(|(j, _)| *j != i);
             let rest = others.fold(1, |q, (_, o)| m.mul(q, o.value() % m.value()));
-            (m.inv(rest), ((1u128 << 113) / u128::from(m.value())) as u64)
+            (m.factor(m.inv(rest)), ((1u128 << 113) / u128::from(m.value())) as u64)
         });
         Self { factors: factors.collect() }
     }
@@ -255,7 +255,7 @@ impl Switch {
     fn apply(&self, basis: &RnsBasis, residues: [u64; DATA_PRIMES], response_bits: u32) -> u64 {
         let part = |(i, c): (usize, u64)| {
             let (inverse, factor) = self.factors[i];
-            ((u128::from(basis.moduli()[i].mul(c, inverse)) * u128::from(factor)) >> 49) as u64
+            ((u128::from(basis.moduli()[i].mul_factor(c, inverse)) * u128::from(factor)) >> 49) as u64
         };
         let whole = residues.into_iter().enumerate().map(part).fold(0u64, u64::wrapping_add);
         (whole.wrapping_add(1 << (63 - response_bits)) >> (64 - response_bits)) & low_mask(response_bits)
