@@ -11,6 +11,7 @@ from ... import _native
 from ...plan import PlanError
 from ...reference.methods import SLOTS
 from ...reference.two_party import with_errors
+from .regions import MOVES
 
 
 def write_reaches(document: dict[str, Any]) -> None:
@@ -37,6 +38,10 @@ def write_reaches(document: dict[str, Any]) -> None:
                     f"layer {stage['name']!r}: its results need a ring of {ring + 1} bits in slots; give ring_bits, or "
                     "use another method"
                 )
+        elif stage["kind"] in MOVES:
+            # what is moved keeps what a layer's conversion added
+            out = tensors[stage["out"]]
+            out["reach_bits"] = max(out["reach_bits"], *(tensors[t]["reach_bits"] for t in stage["in"]))
 
 
 def converted(layer: str, bound: int, reach: int) -> int:
