@@ -214,7 +214,7 @@ def concrete(wanted: Sequence[Fitted], *, quick: bool) -> list[dict[str, Any]]:
             network = one.kind.startswith("mlp")
             chosen = one.table == NETWORK_TABLE and one.kind == NETWORK_KIND and not quick
             execute = (NETWORK_ROWS if chosen else 0) if network else LINEAR_ROWS
-            about = {"case": one.case, "kind": "mlp" if network else "linear", "execute": execute}
+            about = {"case": one.case, "kind": "mlp" if network else one.kind, "execute": execute}
             (place / "case.json").write_text(json.dumps(about | {"activation": one.kind.removeprefix("mlp-")}))
             np.savez(
                 place / "arrays.npz",

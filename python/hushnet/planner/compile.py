@@ -22,14 +22,15 @@ from .inputs import scale_inputs
 from .lower import Lowered, lower
 from .precision import (
     CLIENT_AIDED,
+    FED,
     FEW_WEIGHTS,
-    TWO_PARTY,
     TWO_PARTY_BATCHES,
     TWO_PARTY_WIDE,
     Rung,
     cheapest,
     check_precision,
     state,
+    two_party_rungs,
 )
 from .quality import Quality, likely, measure, places, said, squashed
 from .quantise import AUTO_BITS, Quantisation, choose
@@ -37,6 +38,7 @@ from .ranges import Ranges, from_calibration, from_intervals, hull, input_interv
 from .read import validate
 from .rewrite import equalise_rows, rewrite
 from .tail import carried, tails
+from .two_party.feedback import Moments
 
 Array = np.ndarray
 RANGE_ATTEMPTS = 12
@@ -80,8 +82,11 @@ def plan(graph: Graph, asked: Options, classes: Collection[str] = ()) -> Plan:
         )
     assert isinstance(asked, FixedPoint)
 
+    # of what layers read, for all plans that are tried
+    moments = Moments()
+
     def make(weight_bits: int, activation_bits: int | str, more: Mapping[str, Any] | None = None) -> Plan:
-        return _fixed_point(graph, replace(asked, **(more or {})), weight_bits, activation_bits, labelled)
+        return _fixed_point(graph, replace(asked, **(more or {})), weight_bits, activation_bits, labelled, moments)
 
     if asked.weight_bits is not None or asked.calibration is None:
         return make(8 if asked.weight_bits is None else asked.weight_bits, asked.activation_bits)
@@ -92,12 +97,18 @@ def _rungs(graph: Graph, asked: FixedPoint) -> tuple[Rung, ...]:
     """Bits, and further choices, that are tried for the precision; cheap first."""
     rungs = CLIENT_AIDED
     if isinstance(asked, TwoParty):
-        rungs = TWO_PARTY
+        rungs = two_party_rungs(_rows(asked.calibration))
         if asked.activation_bits == "auto" and _widened(graph, asked):
             rungs += TWO_PARTY_WIDE if asked.images == 1 else TWO_PARTY_BATCHES
     if asked.activation_bits != "auto":
-        rungs = tuple(dict.fromkeys((rung[0], asked.activation_bits) for rung in rungs if len(rung) == 2))
+        rungs = tuple((rung[0], asked.activation_bits, *rung[2:]) for rung in rungs if rung[2:] in ((), (FED,)))
     return rungs
+
+
+def _rows(calibration: Inputs | None) -> int:
+    """Rows of calibration data that nobody has checked yet."""
+    first = next(iter(calibration.values()), ()) if isinstance(calibration, Mapping) else calibration
+    return 0 if first is None else (*np.shape(first), 0)[0]
 
 
 def _widened(graph: Graph, asked: TwoParty) -> bool:
@@ -107,14 +118,19 @@ def _widened(graph: Graph, asked: TwoParty) -> bool:
 
 
 def _fixed_point(
-    graph: Graph, asked: FixedPoint, weight_bits: int, activation_bits: int | str, classes: tuple[str, ...]
+    graph: Graph,
+    asked: FixedPoint,
+    weight_bits: int,
+    activation_bits: int | str,
+    classes: tuple[str, ...],
+    moments: Moments,
 ) -> Plan:
     """The plan with so many bits."""
     if isinstance(asked, TwoParty):
         from .two_party import compile_two_party
 
         samples = _samples(check_graph(graph), asked.calibration)
-        found = compile_two_party(graph, samples, weight_bits, activation_bits, asked, classes)
+        found = compile_two_party(graph, samples, weight_bits, activation_bits, asked, classes, moments)
         state(found.document, asked.precision)
         return _written(found)
     assert isinstance(asked, ClientAided)

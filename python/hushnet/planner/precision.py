@@ -17,6 +17,7 @@ from typing import Any
 from ..options import DEFAULT_BITS
 from ..plan import Plan, PlanError
 from .quality import ACCURACY_FALL, AGREEMENT_FALL
+from .two_party.feedback import LEAST_ROWS
 
 # without calibration data: an error that is this share of outputs of random inputs is told
 COARSE = 0.5
@@ -28,23 +29,45 @@ MOST_TOLD = 1023.0
 # of so many labels of a classifier one may be expected to change
 LABELS = 4000
 
+# the share of an error from which on its cause alone is told
+MOST_OF_IT = 0.5
+
 # bits of weights and of activations, and further choices; cheap first
 Rung = tuple[Any, ...]
 CLIENT_AIDED: tuple[Rung, ...] = ((8, "auto"), (10, "auto"), (12, 12), (14, 14), (16, 16))
+# errors of rounded weights are fed back where rounding to nearest is not enough: the same bytes, and minutes of
+# planning for networks of many layers
+FED = {"rounding": "feedback"}
 TWO_PARTY: tuple[Rung, ...] = (
     (8, "auto"),
-    (10, "auto"),
-    (12, "auto"),
-    (14, "auto"),
+    (8, "auto", FED),
+    (10, "auto", FED),
+    (12, "auto", FED),
+    (14, "auto", FED),
     # activations of more bits where the ring of all layers has room: it is as wide as the layer needs that sums most
-    (12, "auto", {"most_bits": 14}),
-    (13, "auto", {"most_bits": 16}),
+    (12, "auto", FED | {"most_bits": 14}),
+    (13, "auto", FED | {"most_bits": 16}),
 )
 # of networks with few weights: rings as wide as the bits need. Rotation-free layers carry them, whose set-up sends
 # polynomials for all weights; for many images at once, batches at the larger ring degree.
 TWO_PARTY_WIDE: tuple[Rung, ...] = ((14, 14, {"method": "rotation-free"}), (16, 16, {"method": "rotation-free"}))
 TWO_PARTY_BATCHES: tuple[Rung, ...] = tuple((bits, bits, {"method": "batch", "ring_degree": 4096}) for bits in (14, 16))
 FEW_WEIGHTS = 1 << 18
+
+
+def two_party_rungs(rows: int) -> tuple[Rung, ...]:
+    """What is tried for two-party plans with so many rows of calibration data: errors are fed back where these say how.
+
+    Without, the same bits are tried once.
+    """
+    if rows >= LEAST_ROWS:
+        return TWO_PARTY
+    found: list[Rung] = []
+    for bits, activations, *more in TWO_PARTY:
+        kept = {k: v for k, v in (more[0] if more else {}).items() if k not in FED}
+        rung = (bits, activations, kept) if kept else (bits, activations)
+        found += [rung] if rung not in found else []
+    return tuple(found)
 
 
 def check_precision(precision: float | None, *, calibrated: bool) -> None:
@@ -127,6 +150,18 @@ def _falls(plan: Plan) -> bool:
     return accuracy is not None and accuracy["planned"] < accuracy["float"] - ACCURACY_FALL
 
 
+def _way_on(predicted: dict[str, Any]) -> str:
+    """What helps against the largest part of an error."""
+    part = predicted.get("polynomial_share", 0.0)
+    if part <= MOST_OF_IT:
+        return "Give more calibration data or more weight_bits and activation_bits, or ask for less."
+    return (
+        f"{100 * part:.3g} % of the error in a usual row comes from the polynomials in the place of activations, which "
+        "more bits do not mend. Take polynomials of a higher degree (activation='poly:degree=4'), train the network "
+        "with polynomials, choose another trust model, or ask for less."
+    )
+
+
 def shortfalls(predicted: dict[str, Any]) -> list[str]:
     """Sentences on what a plan does not reach; empty for a plan that does."""
     found = []
@@ -145,8 +180,7 @@ def shortfalls(predicted: dict[str, Any]) -> list[str]:
         share = f"2^-{reached:.2g} of" if reached >= LEAST_TOLD else f"{2.0 ** min(-reached, MOST_TOLD):.3g} times"
         found.append(
             f"The plan does not reach the precision of {precision['asked']:g} bits: errors of its answers stay below "
-            f"{share} the output's range in 999 rows of 1000. Give more calibration data or more weight_bits and "
-            "activation_bits, or ask for less."
+            f"{share} the output's range in 999 rows of 1000. {_way_on(predicted)}"
         )
     if accuracy is not None and accuracy["planned"] < accuracy["float"] - ACCURACY_FALL:
         found.append(

@@ -24,6 +24,7 @@ from .client import Writer
 from .constants import constants_from_inputs
 from .curves import fused, opened_up
 from .errors import Propagation
+from .feedback import Moments
 from .fixed import Request
 from .masking import bounded_masks
 from .methods import Chooser
@@ -49,8 +50,11 @@ def compile_two_party(
     activation_bits: int | str,
     settings: TwoParty,
     classes: tuple[str, ...] = (),
+    moments: Moments | None = None,
 ) -> Plan:
     """The plan with so many bits; ``samples`` are checked calibration inputs by name.
+
+    ``moments`` are those of earlier plans of the same graph and samples, or empty ones.
 
     Raises:
         PlanError: what cannot be planned, with the layer and what to do.
@@ -74,7 +78,8 @@ def compile_two_party(
     shared, graph = graph, replace(graph, nodes=opened_up(graph.nodes))
     if settings.reveal == "argmax":
         _check_scores(graph, regions)
-    ranges = _ranges(graph, regions, samples, settings.margin, input_range)
+    moments = (moments or Moments()) if settings.rounding == "feedback" and samples is not None else None
+    ranges = _ranges(graph, regions, samples, settings.margin, input_range, moments)
     ranges.limit.update({t: max(most, ranges.limit.get(t, 0.0)) for t, most in masks.items()})
     regions = replace(regions, shared=narrow_rows(regions.shared, ranges.limit))
     planner = _Planner(
@@ -84,6 +89,7 @@ def compile_two_party(
         (name, output_names),
         weight_bits,
         None if activation_bits == "auto" else int(activation_bits),
+        moments,
     )
     for _ in range(RANGE_ATTEMPTS):
         plan, names = planner.plan(ranges)
@@ -144,14 +150,19 @@ def _planned(plan: Plan, tensor: str) -> float:
 
 
 def _ranges(
-    graph: Graph, regions: Regions, samples: dict[str, Array] | None, margin: float, declared: InputRanges
+    graph: Graph,
+    regions: Regions,
+    samples: dict[str, Array] | None,
+    margin: float,
+    declared: InputRanges,
+    moments: Moments | None,
 ) -> Ranges:
-    """Calibrated ranges.
+    """Calibrated ranges, and ``moments`` of what layers read.
 
     Or, without data, intervals of what enters (everything else then follows from integer bounds).
     """
     if samples is not None:
-        return from_calibration(graph, samples, margin, declared)
+        return from_calibration(graph, samples, margin, declared, watch=None if moments is None else moments.watch)
     inputs = input_intervals(graph, declared)
     front = Graph(graph.name, graph.inputs, regions.entering, graph.shapes, list(regions.head))
     return from_intervals(front, inputs)
@@ -166,13 +177,14 @@ class _Planner:
         names: tuple[str, list[str]],
         weight_bits: int,
         activation_bits: int | None,
+        moments: Moments | None,
     ) -> None:
         graph, shared = graphs
         self.graph, self.regions, self.settings = graph, regions, settings
         self.name, self.outputs = names
         self.weight_bits, self.activation_bits = weight_bits, activation_bits
         self.steps: list[Step] = to_steps(shared, regions)
-        self.weights = Weights(weight_bits)
+        self.weights = Weights(weight_bits, moments)
         self.unit = cost.unit_costs(None if settings.unit_costs is None else str(settings.unit_costs))
         entering = {t: graph.shapes[t] for t in regions.entering}
         self.chooser = Chooser(
