@@ -23,7 +23,8 @@ INVERTIBLE = frozenset({"reshape", "transpose", "affine", "neg"})
 # increasing functions of every element, which leave the index of the largest where it is
 INCREASING = frozenset({"sigmoid", "tanh", "erf", "exp"})
 
-# ops that run on shares at the end of a network, too: opening what they read would tell much more than their result
+# ops that run on shares at the end of a network, too, and all that they read: opening that would tell much more than
+# their result
 AT_ENDS = frozenset({"matmul"})
 
 _RELU = "replace it by Relu, LeakyRelu or a clip and train the network again with it"
@@ -115,13 +116,13 @@ def _tail(graph: Graph, rest: list[Node]) -> list[Node]:
     weighted: set[str] = set()
     for node in reversed(rest):
         after = readers.get(node.output, [])
-        if isinstance(node, Linear) or any(n.output in weighted for n in after):
+        if isinstance(node, Linear) or node.op in AT_ENDS or any(n.output in weighted for n in after):
             weighted.add(node.output)
     for node in rest:
         if (
             isinstance(node, Op)
             and node.output not in weighted
-            and ((node.op not in AT_ENDS and obstacle(graph, node)) or any(t in forced for t in node.inputs))
+            and (obstacle(graph, node) or any(t in forced for t in node.inputs))
         ):
             forced.add(node.output)
     tail = set(forced)
