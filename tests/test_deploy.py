@@ -36,7 +36,7 @@ def block(lines: list[tuple[int, str]]) -> tuple[Any, list[tuple[int, str]]]:
         items = []
         while lines and lines[0][0] == depth and lines[0][1].startswith("- "):
             item = lines[0][1][2:]
-            if ":" in item and not item.startswith('"'):
+            if (": " in item or item.endswith(":")) and not item.startswith('"'):
                 value, lines = block([(depth + 2, item), *lines[1:]])
             else:
                 value, lines = json.loads(item) if item.startswith('"') else item, lines[1:]
