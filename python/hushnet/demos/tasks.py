@@ -272,6 +272,8 @@ TASKS: dict[str, Task] = {
             _made_turned,
             _named(lambda found: _lines(found, LINE)),
             _angle,
+            # a line is upright or not by a wide margin: ten bits answer as float does, for a fifth of the bytes less
+            options={"two-party": {"weight_bits": 10, "activation_bits": 10}},
         ),
         Task(
             "pp-ocr-detector",

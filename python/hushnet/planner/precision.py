@@ -31,6 +31,14 @@ LABELS = 4000
 # bits of weights and of activations, and further choices; cheap first
 Rung = tuple[Any, ...]
 CLIENT_AIDED: tuple[Rung, ...] = ((8, "auto"), (10, "auto"), (12, 12), (14, 14), (16, 16))
+# of few images, where the engine for these is the cheaper one: its own modulus says how many bits activations have.
+# The bits of the other rungs may be more than it takes, and the other engine costs a hundred times as much
+FEW_IMAGES: tuple[Rung, ...] = (
+    (10, "auto", {"engine": "packed", "most_bits": 14}),
+    (11, "auto", {"engine": "packed", "most_bits": 16}),
+)
+# of plans that are tried for the usual precision, so many times the cheapest one's price is too dear
+DEAR = 8.0
 TWO_PARTY: tuple[Rung, ...] = (
     (8, "auto"),
     (10, "auto"),
@@ -60,20 +68,33 @@ def check_precision(precision: float | None, *, calibrated: bool) -> None:
         )
 
 
-def cheapest(make: Callable[..., Plan], rungs: Sequence[Rung], asked: float) -> Plan:
+def cheapest(
+    make: Callable[..., Plan], rungs: Sequence[Rung], asked: float, price: Callable[[Plan], float] | None = None
+) -> Plan:
     """The first of the plans that reaches ``asked`` bits; else the most precise.
+
+    Args:
+        price: of a plan; where it is given, one of :data:`DEAR` times the price of another is not taken.
 
     Raises:
         PlanError: the first rung's, when no rung has a plan.
     """
     best: Plan | None = None
     refused: PlanError | None = None
+    most = math.inf
     for rung in rungs:
         try:
             plan = make(*rung)
         except PlanError as error:
             refused = refused or error
             continue
+        if price is not None:
+            paid = price(plan)
+            if paid > most:
+                continue
+            if best is not None and price(best) > DEAR * paid:
+                best = None
+            most = min(most, DEAR * paid)
         if _enough(plan, asked):
             return plan
         if best is None or _shortage(plan) < _shortage(best):

@@ -15,7 +15,7 @@ from ...options import TwoParty
 from ...plan import Plan, PlanError, RangeError
 from ..check import check_graph
 from ..inputs import scale_inputs
-from ..quality import Quality, measure, places, said, squashed
+from ..quality import Quality, measure, places, said, sequences, squashed
 from ..ranges import InputRanges, Ranges, from_calibration, from_intervals, hull, input_intervals, typical_outputs
 from ..read import validate
 from ..rewrite import _prune
@@ -324,7 +324,12 @@ class _Planner:
         kinds = squashed(self.graph)
         squash = {k: kinds.get(t) for k, t in zip(self.outputs, self.graph.outputs)}
         index = {k for k, t in zip(self.outputs, self.graph.outputs) if t in places(self.graph)}
-        return {k: measure(v, floats[k], labels, squash[k], place=k in index) for k, v in outputs.items()}, wider
+        found = sequences(self.graph)
+        several = {k: found.get(t) for k, t in zip(self.outputs, self.graph.outputs)}
+        return {
+            k: measure(v, floats[k], labels, squash[k], place=k in index, several=several[k])
+            for k, v in outputs.items()
+        }, wider
 
     def notes(self, ranges: Ranges) -> list[str]:
         """Sentences that a user of the plan must know."""

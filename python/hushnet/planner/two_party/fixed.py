@@ -20,6 +20,7 @@ from ...plan import PlanError
 from ...reference.two_party import with_errors
 from ..document import Draft
 from ..ranges import plan_geometry
+from .early import compared
 from .groups import groups
 from .steps import Step
 from .weights import LEAST_WEIGHT_BITS, Weights
@@ -160,6 +161,10 @@ class Builder:
         self.root, self.layers, self.members = groups(steps)
         self.joined = {self.root(s.output) for s in steps if s.kind == "concat"}
         self.readers = [t for s in steps for t in s.inputs] + request.opened
+        self.reading: dict[str, list[Step]] = {}
+        for step in steps:
+            for tensor in step.inputs:
+                self.reading.setdefault(tensor, []).append(step)
         self.natural: dict[str, Version] = {}
         self.rough: dict[tuple[int, int], Version] = {}
         self.target: dict[str, int] = {}
@@ -328,8 +333,8 @@ class Builder:
             return version
         return self.truncated(name, version, version.frac_bits - target)
 
-    def truncated(self, name: str, version: Version, bits: int) -> Version:
-        """A version with fewer bits behind the point; made once."""
+    def truncated(self, name: str, version: Version, bits: int, *, proven: bool = False) -> Version:
+        """A version with fewer bits behind the point; made once. ``proven``: its bound holds for all values."""
         bits = min(bits, self.out.ring_bits - 2)
         key = (version.tensor, bits)
         if key not in self.rough:
@@ -337,7 +342,8 @@ class Builder:
                 # the cheap truncation takes values below a quarter of the ring
                 self.demand_twice(version.bound, name)
             coarse = replace(version, frac_bits=version.frac_bits - bits, bound=(version.bound >> bits) + 1)
-            made = self.tensor(name, self.shapes[version.tensor], self.calibrated(name, coarse), "t")
+            coarse = coarse if proven else self.calibrated(name, coarse)
+            made = self.tensor(name, self.shapes[version.tensor], coarse, "t")
             sign = "non-negative" if version.positive else "any"
             self.stage("truncate", f"{name}.truncate", version.tensor, made.tensor, bits=bits, sign=sign)
             self.rough[key] = made
@@ -431,7 +437,7 @@ class Builder:
 
     def relu(self, step: Step) -> None:
         """Writes a ReLU, which keeps fraction bits and leaves no negative value."""
-        source = self.natural[step.inputs[0]]
+        source = compared(self, step)
         self.emit(step, source, self.calibrated(step.output, replace(source, positive=True)))
 
     def leaky_relu(self, step: Step) -> None:
@@ -449,7 +455,7 @@ class Builder:
 
     def clip(self, step: Step) -> None:
         """Writes a clip; its ends are in units of its input, and an end that no value reaches is dropped."""
-        source = self.natural[step.inputs[0]]
+        source = compared(self, step)
         low, high = step.attrs["low"], step.attrs["high"]
         # an end that no value reaches clips nothing
         low = -source.bound if low is None else max(-source.bound, round(low / source.unit))
@@ -463,7 +469,7 @@ class Builder:
 
     def max_pool(self, step: Step) -> None:
         """Writes the largest value of every window; the ring must hold differences of two values."""
-        source = self.read(step.inputs[0])
+        source = compared(self, step)
         self.demand_twice(source.bound, step.name)
         self.emit(step, source, self.calibrated(step.output, source), **step.attrs)
 
