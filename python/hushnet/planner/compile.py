@@ -23,8 +23,10 @@ from .lower import Lowered, lower
 from .precision import (
     CLIENT_AIDED,
     FEW_WEIGHTS,
+    MANY_WEIGHTS,
     TWO_PARTY,
     TWO_PARTY_BATCHES,
+    TWO_PARTY_SUMS,
     TWO_PARTY_WIDE,
     Rung,
     cheapest,
@@ -85,7 +87,9 @@ def plan(graph: Graph, asked: Options, classes: Collection[str] = ()) -> Plan:
 
     if asked.weight_bits is not None or asked.calibration is None:
         return make(8 if asked.weight_bits is None else asked.weight_bits, asked.activation_bits)
-    return cheapest(make, _rungs(graph, asked), asked.precision_bits)
+    many = sum(node.weight.size for node in graph.nodes if isinstance(node, Linear)) > MANY_WEIGHTS
+    leaps = many and isinstance(asked, TwoParty)
+    return cheapest(make, _rungs(graph, asked), asked.precision_bits, leaps=leaps)
 
 
 def _rungs(graph: Graph, asked: FixedPoint) -> tuple[Rung, ...]:
@@ -95,6 +99,7 @@ def _rungs(graph: Graph, asked: FixedPoint) -> tuple[Rung, ...]:
         rungs = TWO_PARTY
         if asked.activation_bits == "auto" and _widened(graph, asked):
             rungs += TWO_PARTY_WIDE if asked.images == 1 else TWO_PARTY_BATCHES
+        rungs += TWO_PARTY_SUMS
     if asked.activation_bits != "auto":
         rungs = tuple(dict.fromkeys((rung[0], asked.activation_bits) for rung in rungs if len(rung) == 2))
     return rungs
