@@ -254,7 +254,8 @@ class Full(Builder):
                 # what follows leaves no room in this ring, however coarse the product is
                 raise DoesNotFit(step.name)
         wide = sum(reach_bits(v.bound) for v in (x, y)) + (1 if x.positive and y.positive else 2)
-        drop = min(drop, wide - 2)
+        # an exact product can be what its factors can be, whatever calibration showed
+        drop = min(max(drop, int(top < x.bound * y.bound)), wide - 2)
         made = Version(-1, fine - drop, (top >> drop) + 1, (x.positive and y.positive) or x.tensor == y.tensor, gain)
         self.demand(made.bound, step.name)
         if drop:

@@ -17,6 +17,7 @@ from ..rewrite import consumers
 from .unroll import unrolled
 
 MOVES = frozenset({"reshape", "transpose", "concat", "slice", "pad"})
+COPIED = (MOVES - {"pad"}) | {"broadcast"}
 REDUCTIONS = frozenset({"reduce_mean", "reduce_sum", "reduce_max"})
 # ops that lose nothing: opening what they read tells no more than their result
 INVERTIBLE = frozenset({"reshape", "transpose", "affine", "neg"})
@@ -103,6 +104,15 @@ def split(graph: Graph) -> Regions:
     opened += [t for t in graph.outputs if t in made and t not in opened]
     entering = list(dict.fromkeys(t for n in shared for t in _reads(n) if t in known))
     return Regions(head, shared, [n for n in rest if isinstance(n, Op) and n in tail], entering, opened)
+
+
+def whole_numbers(head: list[Op]) -> frozenset[str]:
+    """Tensors of the head that hold zeros and ones: comparisons, and what moves make of them (one-hot vectors)."""
+    found: set[str] = set()
+    for node in head:
+        if node.op in {"equal", "less"} or (node.op in COPIED and found.issuperset(node.inputs)):
+            found.add(node.output)
+    return frozenset(found)
 
 
 def _reads(node: Node) -> list[str]:
