@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 
+from .. import _native
 from ..graph import Graph, Linear
 from ..options import READING, ClientAided, FixedPoint, Inputs, NonInteractive, Options, TwoParty, made
 from ..plan import Plan, PlanError, RangeError
@@ -23,22 +24,26 @@ from .lower import Lowered, lower
 from .precision import (
     CLIENT_AIDED,
     FED,
+    FEW_IMAGES,
     FEW_WEIGHTS,
+    MANY_WEIGHTS,
+    TWO_PARTY,
     TWO_PARTY_BATCHES,
+    TWO_PARTY_SUMS,
     TWO_PARTY_WIDE,
     Rung,
     cheapest,
     check_precision,
     state,
-    two_party_rungs,
+    without_rows,
 )
-from .quality import Quality, likely, measure, places, said, squashed
+from .quality import Quality, likely, measure, places, said, sequences, squashed
 from .quantise import AUTO_BITS, Quantisation, choose
 from .ranges import Ranges, from_calibration, from_intervals, hull, input_intervals, typical_outputs
 from .read import validate
 from .rewrite import equalise_rows, rewrite
 from .tail import carried, tails
-from .two_party.feedback import Moments
+from .two_party.feedback import LEAST_ROWS, Moments
 
 Array = np.ndarray
 RANGE_ATTEMPTS = 12
@@ -90,16 +95,26 @@ def plan(graph: Graph, asked: Options, classes: Collection[str] = ()) -> Plan:
 
     if asked.weight_bits is not None or asked.calibration is None:
         return make(8 if asked.weight_bits is None else asked.weight_bits, asked.activation_bits)
-    return cheapest(make, _rungs(graph, asked), asked.precision_bits)
+    # who asks for a precision pays for it
+    usual = isinstance(asked, ClientAided) and asked.precision is None
+    paid = (lambda made: price(made.predicted)) if usual else None
+    many = sum(node.weight.size for node in graph.nodes if isinstance(node, Linear)) > MANY_WEIGHTS
+    leaps = many and isinstance(asked, TwoParty)
+    return cheapest(make, _rungs(graph, asked), asked.precision_bits, paid, leaps=leaps)
 
 
 def _rungs(graph: Graph, asked: FixedPoint) -> tuple[Rung, ...]:
     """Bits, and further choices, that are tried for the precision; cheap first."""
     rungs = CLIENT_AIDED
     if isinstance(asked, TwoParty):
-        rungs = two_party_rungs(_rows(asked.calibration))
+        rungs = TWO_PARTY
         if asked.activation_bits == "auto" and _widened(graph, asked):
             rungs += TWO_PARTY_WIDE if asked.images == 1 else TWO_PARTY_BATCHES
+        rungs += TWO_PARTY_SUMS
+        if _rows(asked.calibration) < LEAST_ROWS:
+            rungs = without_rows(rungs)
+    elif isinstance(asked, ClientAided) and _few(asked):
+        rungs = rungs[:2] + FEW_IMAGES + rungs[2:]
     if asked.activation_bits != "auto":
         rungs = tuple((rung[0], asked.activation_bits, *rung[2:]) for rung in rungs if rung[2:] in ((), (FED,)))
     return rungs
@@ -109,6 +124,12 @@ def _rows(calibration: Inputs | None) -> int:
     """Rows of calibration data that nobody has checked yet."""
     first = next(iter(calibration.values()), ()) if isinstance(calibration, Mapping) else calibration
     return 0 if first is None else (*np.shape(first), 0)[0]
+
+
+def _few(asked: ClientAided) -> bool:
+    """Whether the engine for few images may run the plan with bits of its own."""
+    free = asked.engine != "batch" and not asked.batch_only() and asked.most_bits == AUTO_BITS[0]
+    return free and asked.images <= _native.IMAGES_TOGETHER and asked.activation_bits == "auto"
 
 
 def _widened(graph: Graph, asked: TwoParty) -> bool:
@@ -335,11 +356,13 @@ def _seen(
     wanted = {source for tail in behind.values() for source in tail.sources}
     results = {node.output: plan.stages[i]["out"] for i, node in lowered.origin.items() if node.output in wanted}
     values = run(plan, samples, also=tuple(results.values()))
-    squash, index = squashed(graph), places(graph)
+    squash, index, several = squashed(graph), places(graph), sequences(graph)
     found = {}
     for port in plan.document["outputs"]:
         name = port["name"]
-        found[name] = measure(values[name], ranges.floats[name], labels, squash.get(name), place=name in index)
+        found[name] = measure(
+            values[name], ranges.floats[name], labels, squash.get(name), place=name in index, several=several.get(name)
+        )
     errors = {}
     for name, tensor in results.items():
         entry = plan.tensors[tensor]

@@ -17,7 +17,6 @@ from typing import Any
 from ..options import DEFAULT_BITS
 from ..plan import Plan, PlanError
 from .quality import ACCURACY_FALL, AGREEMENT_FALL
-from .two_party.feedback import LEAST_ROWS
 
 # without calibration data: an error that is this share of outputs of random inputs is told
 COARSE = 0.5
@@ -38,6 +37,14 @@ CLIENT_AIDED: tuple[Rung, ...] = ((8, "auto"), (10, "auto"), (12, 12), (14, 14),
 # errors of rounded weights are fed back where rounding to nearest is not enough: the same bytes, and minutes of
 # planning for networks of many layers
 FED = {"rounding": "feedback"}
+# of few images, where the engine for these is the cheaper one: its own modulus says how many bits activations have.
+# The bits of the other rungs may be more than it takes, and the other engine costs a hundred times as much
+FEW_IMAGES: tuple[Rung, ...] = (
+    (10, "auto", {"engine": "packed", "most_bits": 14}),
+    (11, "auto", {"engine": "packed", "most_bits": 16}),
+)
+# of plans that are tried for the usual precision, so many times the cheapest one's price is too dear
+DEAR = 8.0
 TWO_PARTY: tuple[Rung, ...] = (
     (8, "auto"),
     (8, "auto", FED),
@@ -53,17 +60,20 @@ TWO_PARTY: tuple[Rung, ...] = (
 TWO_PARTY_WIDE: tuple[Rung, ...] = ((14, 14, {"method": "rotation-free"}), (16, 16, {"method": "rotation-free"}))
 TWO_PARTY_BATCHES: tuple[Rung, ...] = tuple((bits, bits, {"method": "batch", "ring_degree": 4096}) for bits in (14, 16))
 FEW_WEIGHTS = 1 << 18
+# sums by calibration data leave bits of the ring to both, and weights are as fine as their noise lets them be
+TWO_PARTY_SUMS: tuple[Rung, ...] = tuple((14, "auto", FED | {"most_bits": m, "sums": "calibrated"}) for m in (14, 16))
+# plans of networks with more weights take minutes each: bits that fall short by far are passed over
+MANY_WEIGHTS = 1 << 22
+# the most activation bits of 'auto'
+AUTO_MOST = 12
+# bits of precision that a rung may win beyond those that it has more
+SURPLUS = 2.0
 
 
-def two_party_rungs(rows: int) -> tuple[Rung, ...]:
-    """What is tried for two-party plans with so many rows of calibration data: errors are fed back where these say how.
-
-    Without, the same bits are tried once.
-    """
-    if rows >= LEAST_ROWS:
-        return TWO_PARTY
+def without_rows(rungs: Sequence[Rung]) -> tuple[Rung, ...]:
+    """Rungs for few rows of calibration data, which do not say how errors are fed back: the same bits once."""
     found: list[Rung] = []
-    for bits, activations, *more in TWO_PARTY:
+    for bits, activations, *more in rungs:
         kept = {k: v for k, v in (more[0] if more else {}).items() if k not in FED}
         rung = (bits, activations, kept) if kept else (bits, activations)
         found += [rung] if rung not in found else []
@@ -83,27 +93,78 @@ def check_precision(precision: float | None, *, calibrated: bool) -> None:
         )
 
 
-def cheapest(make: Callable[..., Plan], rungs: Sequence[Rung], asked: float) -> Plan:
+def cheapest(
+    make: Callable[..., Plan],
+    rungs: Sequence[Rung],
+    asked: float,
+    price: Callable[[Plan], float] | None = None,
+    *,
+    leaps: bool = False,
+) -> Plan:
     """The first of the plans that reaches ``asked`` bits; else the most precise.
+
+    Args:
+        price: of a plan; where it is given, one of :data:`DEAR` times the price of another is not taken.
+        leaps: rungs are passed over that are too few bits above one that falls short; where no later one has a plan,
+            they are tried after all.
 
     Raises:
         PlanError: the first rung's, when no rung has a plan.
     """
     best: Plan | None = None
     refused: PlanError | None = None
-    for rung in rungs:
+    most = math.inf
+    passed: list[Rung] = []
+    lacking, below = -math.inf, 0.0
+
+    def tried(rung: Rung) -> Plan | None:
+        nonlocal refused
         try:
-            plan = make(*rung)
+            return make(*rung)
         except PlanError as error:
             refused = refused or error
+            return None
+
+    for rung in rungs:
+        if leaps and _bits(rung) - below + SURPLUS < lacking:
+            passed.append(rung)
             continue
+        plan = tried(rung)
+        if plan is None:
+            continue
+        if price is not None:
+            paid = price(plan)
+            if paid > most:
+                continue
+            if best is not None and price(best) > DEAR * paid:
+                best = None
+            most = min(most, DEAR * paid)
         if _enough(plan, asked):
             return plan
         if best is None or _shortage(plan) < _shortage(best):
             best = plan
+            passed.clear()
+        lacking, below = asked - _reached(plan), _bits(rung)
+    for rung in reversed(passed):
+        plan = tried(rung)
+        if plan is not None:
+            return plan if best is None or _shortage(plan) < _shortage(best) else best
     if best is None:
         raise refused or PlanError("no bits were tried")
     return best
+
+
+def _bits(rung: Rung) -> float:
+    """Bits of a rung's weights or activations, whichever are fewer; no bound where its sums leave room for more."""
+    weights, activations, more = (*rung, {})[:3]
+    if more.get("sums") == "calibrated":
+        return math.inf
+    return float(min(weights, more.get("most_bits", AUTO_MOST) if activations == "auto" else activations))
+
+
+def _reached(plan: Plan) -> float:
+    """Bits that a plan reaches; no bound where nothing is measured in bits."""
+    return float(plan.predicted.get("precision", {}).get("reached", math.inf))
 
 
 def _enough(plan: Plan, asked: float) -> bool:
