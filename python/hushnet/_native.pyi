@@ -317,6 +317,15 @@ def fit_function(
         ValueError: no form reaches the error.
     """
 
+def fit_exponential(
+    of: tuple[float, float], interval: tuple[int, int, int], ring_bits: int, fraction: int, error: float
+) -> tuple[str, list[int], bytes, float]:
+    """As ``fit_function``, of ``factor * e^(rate * x)`` for two positive numbers: one coefficient a segment, for about half of the bytes.
+
+    Raises:
+        ValueError: no form reaches the error, or a number is not positive.
+    """
+
 def reach_bits(bound: int) -> int:
     """The least k such that values up to ``bound``, units of errors included, are below ``2^k``."""
 
