@@ -694,7 +694,7 @@ fn addresses_that_cannot_be_used() {
         "ws://",
         "::",
         "wss://bad host:1",
-        "hush://x:1/path",
+        "hush://x:1/a/path",
         "hush://",
     ] {
         let error = connect(bad, &ConnectOptions::default()).err().unwrap();
