@@ -252,10 +252,12 @@ class Full(Builder):
         x, y = operands[0], operands[-1]
         fine, gain = x.frac_bits + y.frac_bits, x.gain * y.gain
         top = x.bound * y.bound
-        mean = self.natural[step.attrs["mean_of"]] if "mean_of" in step.attrs else None
-        if mean is not None:
-            top = min(top, math.floor(math.ldexp((1 + ROOM) * mean.bound * mean.unit / gain, fine)) + 1)
         limits = self.request.limits
+        mean = step.attrs.get("mean_of")
+        if mean is not None:
+            values = self.natural[mean]
+            largest = (1 + ROOM) * min(values.bound * values.unit, limits.get(mean, math.inf))
+            top = min(top, math.floor(math.ldexp(largest / gain, fine)) + 1)
         limit = min(limits.get(t, math.inf) for t in (step.output, step.attrs.get("like", step.output)))
         terms = step.attrs.get("sums", 1)
         if terms > 1:
