@@ -43,6 +43,8 @@ COARSER_QUOTIENT = 2
 COARSEST = 2
 # bits beyond those of factors that a value has at most that is multiplied by numbers of different size
 MOST_WIDER = 4
+# bits that a gate has less than other factors: what it multiplies is mostly far below its range
+COARSER_GATE = 2
 
 
 class Full(Builder):
@@ -271,7 +273,8 @@ class Full(Builder):
                 # what follows leaves no room in this ring, however coarse the product is
                 raise DoesNotFit(step.name)
         wide = sum(reach_bits(v.bound) for v in (x, y)) + (1 if x.positive and y.positive else 2)
-        drop = min(drop, wide - 2)
+        # an exact product can be what its factors can be, whatever calibration showed
+        drop = min(max(drop, int(top < x.bound * y.bound)), wide - 2)
         made = Version(-1, fine - drop, (top >> drop) + 1, (x.positive and y.positive) or x.tensor == y.tensor, gain)
         self.demand(made.bound, step.name)
         if drop and mean is None:
@@ -288,10 +291,24 @@ class Full(Builder):
             return [self.natural[t] for t in step.inputs]
         spread = [self.spread.get(t, 0) for t in step.inputs]
         own = self.widens(step.attrs["of"]) if "of" in step.attrs else 0
+        gate = self.gate(step)
         return [
             self.factor(t, s + min(max([own, *(o for k, o in enumerate(spread) if k != i)]), MOST_WIDER))
+            if t != gate
+            else self.factor(t, -COARSER_GATE)
             for i, (t, s) in enumerate(zip(step.inputs, spread))
         ]
+
+    def gate(self, step: Step) -> str | None:
+        """The factor that opens and closes whole channels (squeeze-and-excite): never negative, with fewer elements.
+
+        A quotient is none: its relative error counts.
+        """
+        if "of" in step.attrs or "sums" in step.attrs or any(t in self.spread for t in step.inputs):
+            return None
+        sizes = {t: math.prod(self.shapes[self.natural[t].tensor]) for t in step.inputs}
+        least = min(sizes, key=lambda t: sizes[t])
+        return least if sizes[least] < max(sizes.values()) and self.natural[least].positive else None
 
     def factor(self, name: str, wider: int = 0) -> Version:
         """A factor of a product, in as many bits as its precision asks for, and some more."""
