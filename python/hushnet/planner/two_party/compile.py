@@ -26,6 +26,7 @@ from .curves import fused, opened_up
 from .errors import Propagation
 from .fixed import Request
 from .masking import bounded_masks
+from .means import divided_last
 from .methods import ROWS, Asked, Chooser
 from .opened import Tail, carry, strip_for_argmax
 from .reach import write_reaches
@@ -63,7 +64,7 @@ def compile_two_party(
     if settings.reveal == "argmax":
         graph = strip_for_argmax(graph)
     graph, masks = bounded_masks(recognised(graph), lambda g: _reach(g, samples, settings.margin, input_range))
-    whole = settled(fused(graph))
+    whole = divided_last(settled(fused(graph)))
     graph = constants_from_inputs(whole)
     shapes = {**whole.shapes, **graph.shapes}
     graph = Graph(graph.name, list(graph.inputs), list(graph.outputs), shapes, list(graph.nodes))
@@ -396,6 +397,13 @@ class _Planner:
                 f"within {most:g} of zero."
                 if len(narrow) > 1
                 else f"Softmax {narrow[0].name!r} takes no maximum, because its logits are within {most:g} of zero."
+            )
+        last = [n for n in self.regions.shared if isinstance(n, Op) and n.op == "exponentials"]
+        if last:
+            others = f" and {len(last) - 1} others" if len(last) > 1 else ""
+            said.append(
+                f"Softmax {last[0].name!r}{others}: exponentials are multiplied first, and the product's rows are "
+                "divided by their sums."
             )
         if ranges.grown is not None:
             said.append(ranges.grown.sentence())
