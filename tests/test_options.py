@@ -186,9 +186,7 @@ def test_outputs_that_tell_classes_reach_the_planner(monkeypatch: pytest.MonkeyP
 def test_bits_that_are_tried_depend_on_what_is_asked_for(monkeypatch: pytest.MonkeyPatch) -> None:
     asked: list[tuple[int | None, int | str, str | None, int]] = []
 
-    def stop(
-        graph: Graph, given: TwoParty, weight_bits: int, activation_bits: int | str, classes: tuple[str, ...]
-    ) -> None:
+    def stop(graph: Graph, given: TwoParty, weight_bits: int, activation_bits: int | str, *_: object) -> None:
         asked.append((weight_bits, activation_bits, given.method, given.most_bits))
         raise hushnet.PlanError("stop")
 

@@ -84,8 +84,10 @@ def plan(graph: Graph, asked: Options, classes: Collection[str] = ()) -> Plan:
         )
     assert isinstance(asked, FixedPoint)
 
+    kept: list[Any] = []
+
     def make(weight_bits: int, activation_bits: int | str, more: Mapping[str, Any] | None = None) -> Plan:
-        return _fixed_point(graph, replace(asked, **(more or {})), weight_bits, activation_bits, labelled)
+        return _fixed_point(graph, replace(asked, **(more or {})), weight_bits, activation_bits, labelled, kept)
 
     if asked.weight_bits is not None or asked.calibration is None:
         return make(8 if asked.weight_bits is None else asked.weight_bits, asked.activation_bits)
@@ -125,14 +127,19 @@ def _widened(graph: Graph, asked: TwoParty) -> bool:
 
 
 def _fixed_point(
-    graph: Graph, asked: FixedPoint, weight_bits: int, activation_bits: int | str, classes: tuple[str, ...]
+    graph: Graph,
+    asked: FixedPoint,
+    weight_bits: int,
+    activation_bits: int | str,
+    classes: tuple[str, ...],
+    kept: list[Any],
 ) -> Plan:
-    """The plan with so many bits."""
+    """The plan with so many bits; ``kept`` holds what a trust model keeps from one plan of the graph to the next."""
     if isinstance(asked, TwoParty):
         from .two_party import compile_two_party
 
         samples = _samples(check_graph(graph), asked.calibration)
-        found = compile_two_party(graph, samples, weight_bits, activation_bits, asked, classes)
+        found = compile_two_party(graph, samples, weight_bits, activation_bits, asked, classes, kept)
         state(found.document, asked.precision)
         return _written(found)
     assert isinstance(asked, ClientAided)

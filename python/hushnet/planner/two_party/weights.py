@@ -15,6 +15,8 @@ Array = np.ndarray
 LEAST_WEIGHT_BITS = 6
 # of weights: activations add at most as many, and plans hold 64
 MOST_FRACTION = 40
+# zero bits at the end that integers keep: opened values lose as many bits of a layer's result
+KEPT_ZEROS = 6
 # bits that layers of one weight an output have beyond the others', and the most: no sum of them needs room in the ring
 DIAGONAL_BITS, MOST_WEIGHT_BITS = 4, 16
 
@@ -76,7 +78,7 @@ class Weights:
                     fine -= 1
             integers = np.rint(np.ldexp(exact, fine)).astype(np.int16)
             # zeros at the end of all of them say nothing, and cost the sums as many bits
-            idle = min(_zeros(integers), max(fine, 0))
+            idle = min(max(_zeros(integers) - KEPT_ZEROS, 0), max(fine, 0))
             integers, fine = integers >> idle, fine - idle
             if np.abs(integers).max(initial=0) <= np.iinfo(np.int8).max:
                 integers = integers.astype(np.int8)
