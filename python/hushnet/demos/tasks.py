@@ -301,7 +301,10 @@ TASKS: dict[str, Task] = {
             _closest,
             # some features of every layer's input are forty times larger than the others: bits of activations count
             # most
-            options={"client-aided": {"weight_bits": 9, "most_bits": 16, "margin": 1.5}},
+            options={
+                "client-aided": {"weight_bits": 9, "most_bits": 16, "margin": 1.5},
+                "two-party": {"weight_bits": 14, "most_bits": 14, "sums": "calibrated"},
+            },
         ),
     )
 }

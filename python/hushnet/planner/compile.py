@@ -25,8 +25,10 @@ from .precision import (
     CLIENT_AIDED,
     FEW_IMAGES,
     FEW_WEIGHTS,
+    MANY_WEIGHTS,
     TWO_PARTY,
     TWO_PARTY_BATCHES,
+    TWO_PARTY_SUMS,
     TWO_PARTY_WIDE,
     Rung,
     cheapest,
@@ -90,7 +92,9 @@ def plan(graph: Graph, asked: Options, classes: Collection[str] = ()) -> Plan:
     # who asks for a precision pays for it
     usual = isinstance(asked, ClientAided) and asked.precision is None
     paid = (lambda made: price(made.predicted)) if usual else None
-    return cheapest(make, _rungs(graph, asked), asked.precision_bits, paid)
+    many = sum(node.weight.size for node in graph.nodes if isinstance(node, Linear)) > MANY_WEIGHTS
+    leaps = many and isinstance(asked, TwoParty)
+    return cheapest(make, _rungs(graph, asked), asked.precision_bits, paid, leaps=leaps)
 
 
 def _rungs(graph: Graph, asked: FixedPoint) -> tuple[Rung, ...]:
@@ -100,6 +104,7 @@ def _rungs(graph: Graph, asked: FixedPoint) -> tuple[Rung, ...]:
         rungs = TWO_PARTY
         if asked.activation_bits == "auto" and _widened(graph, asked):
             rungs += TWO_PARTY_WIDE if asked.images == 1 else TWO_PARTY_BATCHES
+        rungs += TWO_PARTY_SUMS
     elif isinstance(asked, ClientAided) and _few(asked):
         rungs = rungs[:2] + FEW_IMAGES + rungs[2:]
     if asked.activation_bits != "auto":

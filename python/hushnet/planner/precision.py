@@ -53,6 +53,14 @@ TWO_PARTY: tuple[Rung, ...] = (
 TWO_PARTY_WIDE: tuple[Rung, ...] = ((14, 14, {"method": "rotation-free"}), (16, 16, {"method": "rotation-free"}))
 TWO_PARTY_BATCHES: tuple[Rung, ...] = tuple((bits, bits, {"method": "batch", "ring_degree": 4096}) for bits in (14, 16))
 FEW_WEIGHTS = 1 << 18
+# sums by calibration data leave bits of the ring to both, and weights are as fine as their noise lets them be
+TWO_PARTY_SUMS: tuple[Rung, ...] = tuple((14, "auto", {"most_bits": m, "sums": "calibrated"}) for m in (14, 16))
+# plans of networks with more weights take minutes each: bits that fall short by far are passed over
+MANY_WEIGHTS = 1 << 22
+# the most activation bits of 'auto'
+AUTO_MOST = 12
+# bits of precision that a rung may win beyond those that it has more
+SURPLUS = 2.0
 
 
 def check_precision(precision: float | None, *, calibrated: bool) -> None:
@@ -69,12 +77,19 @@ def check_precision(precision: float | None, *, calibrated: bool) -> None:
 
 
 def cheapest(
-    make: Callable[..., Plan], rungs: Sequence[Rung], asked: float, price: Callable[[Plan], float] | None = None
+    make: Callable[..., Plan],
+    rungs: Sequence[Rung],
+    asked: float,
+    price: Callable[[Plan], float] | None = None,
+    *,
+    leaps: bool = False,
 ) -> Plan:
     """The first of the plans that reaches ``asked`` bits; else the most precise.
 
     Args:
         price: of a plan; where it is given, one of :data:`DEAR` times the price of another is not taken.
+        leaps: rungs are passed over that are too few bits above one that falls short; where no later one has a plan,
+            they are tried after all.
 
     Raises:
         PlanError: the first rung's, when no rung has a plan.
@@ -82,11 +97,23 @@ def cheapest(
     best: Plan | None = None
     refused: PlanError | None = None
     most = math.inf
-    for rung in rungs:
+    passed: list[Rung] = []
+    lacking, below = -math.inf, 0.0
+
+    def tried(rung: Rung) -> Plan | None:
+        nonlocal refused
         try:
-            plan = make(*rung)
+            return make(*rung)
         except PlanError as error:
             refused = refused or error
+            return None
+
+    for rung in rungs:
+        if leaps and _bits(rung) - below + SURPLUS < lacking:
+            passed.append(rung)
+            continue
+        plan = tried(rung)
+        if plan is None:
             continue
         if price is not None:
             paid = price(plan)
@@ -99,9 +126,28 @@ def cheapest(
             return plan
         if best is None or _shortage(plan) < _shortage(best):
             best = plan
+            passed.clear()
+        lacking, below = asked - _reached(plan), _bits(rung)
+    for rung in reversed(passed):
+        plan = tried(rung)
+        if plan is not None:
+            return plan if best is None or _shortage(plan) < _shortage(best) else best
     if best is None:
         raise refused or PlanError("no bits were tried")
     return best
+
+
+def _bits(rung: Rung) -> float:
+    """Bits of a rung's weights or activations, whichever are fewer; no bound where its sums leave room for more."""
+    weights, activations, more = (*rung, {})[:3]
+    if more.get("sums") == "calibrated":
+        return math.inf
+    return float(min(weights, more.get("most_bits", AUTO_MOST) if activations == "auto" else activations))
+
+
+def _reached(plan: Plan) -> float:
+    """Bits that a plan reaches; no bound where nothing is measured in bits."""
+    return float(plan.predicted.get("precision", {}).get("reached", math.inf))
 
 
 def _enough(plan: Plan, asked: float) -> bool:

@@ -1,9 +1,10 @@
 //! Between a carrier on tokio (WebSocket or raw) and a session's blocking thread.
 
+use super::peers::Account;
 use super::slots::{Place, Refused};
 use crate::channel::{check_limit, Channel, Traffic};
 use crate::error::{Error, TransportError};
-use crate::wire::{Frame, Kind, HEADER};
+use crate::wire::{Frame, Kind, GREETING_FRAME, HEADER};
 use bytes::Bytes;
 use std::future::Future;
 use std::sync::Arc;
@@ -15,10 +16,12 @@ use tokio::sync::{mpsc, watch, OwnedSemaphorePermit, Semaphore};
 /// never waits for the server while the server waits for it.
 pub(super) const DEPTH: usize = crate::channel::IN_FLIGHT;
 
-/// What may wait for a session: frames, and bytes of them. Beyond either, nothing more is read from the socket.
+/// What may wait for a session. Beyond either, nothing more is read from the socket.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Queue {
+    /// Frames that wait.
     pub frames: usize,
+    /// Bytes of the frames that wait.
     pub bytes: u64,
 }
 
@@ -27,8 +30,38 @@ const GRAIN: u64 = 1 << 10;
 
 /// What the reader hands to the session; a frame holds its part of the waiting bytes until it is taken.
 enum Incoming {
-    Frame(Bytes, OwnedSemaphorePermit),
+    Frame(Bytes, Permits),
     Failed(Error),
+}
+
+/// A frame's part of what may wait: one of the frames, and its grains.
+type Permits = (OwnedSemaphorePermit, OwnedSemaphorePermit);
+
+/// Room for what waits to be read by the session.
+struct Room {
+    frames: Arc<Semaphore>,
+    grains: Arc<Semaphore>,
+    most: u32,
+}
+
+impl Room {
+    fn new(queue: Queue) -> Self {
+        let most =
+            u32::try_from(queue.bytes / GRAIN).unwrap_or(u32::MAX).min(Semaphore::MAX_PERMITS as u32).max(1);
+        let frames = queue.frames.clamp(1, Semaphore::MAX_PERMITS);
+        Self {
+            frames: Arc::new(Semaphore::new(frames)),
+            grains: Arc::new(Semaphore::new(most as usize)),
+            most,
+        }
+    }
+
+    /// Room for a frame of so many bytes, as soon as there is some. Never `None`: nobody closes it.
+    async fn take(&self, bytes: u64) -> Option<Permits> {
+        let grains = bytes.div_ceil(GRAIN).clamp(1, u64::from(self.most)) as u32;
+        let frame = self.frames.clone().acquire_owned().await.ok()?;
+        Some((frame, self.grains.clone().acquire_many_owned(grains).await.ok()?))
+    }
 }
 
 /// What comes from a carrier.
@@ -41,8 +74,8 @@ pub(super) enum Arrival {
 
 /// The receiving half of a carrier.
 pub(super) trait Source: Send + 'static {
-    /// The next message; `None` when the peer has closed.
-    fn next(&mut self) -> impl Future<Output = Option<Arrival>> + Send;
+    /// The next message, of at most `limit` bytes where the carrier can tell before it takes room for it; `None` when the peer has closed.
+    fn next(&mut self, limit: usize) -> impl Future<Output = Option<Arrival>> + Send;
 
     /// Reads and forgets what still comes, so that the peer gets to hear the last words.
     fn discard(&mut self) -> impl Future<Output = ()> + Send;
@@ -55,6 +88,15 @@ pub(super) trait Sink: Send + 'static {
 
     /// Says goodbye.
     fn close(&mut self) -> impl Future<Output = ()> + Send;
+}
+
+/// What follows for the reader from the model that a client asks for.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Reading {
+    /// Bytes of the largest frame.
+    pub largest: usize,
+    /// What may wait to be read.
+    pub queue: Queue,
 }
 
 /// How far a server is on its way to its end.
@@ -80,6 +122,8 @@ pub(super) struct Bridge {
     limit: usize,
     resting: bool,
     place: Arc<Place>,
+    reading: watch::Sender<Option<Reading>>,
+    account: Option<Account>,
 }
 
 /// Frames that are read before a client has a slot: as many as bring the first work.
@@ -96,32 +140,47 @@ pub(super) async fn run(
     (mut source, mut sink): (impl Source, impl Sink),
     phase: watch::Receiver<Phase>,
     (handshake, idle): (Duration, Duration),
-    queue: Queue,
     place: Arc<Place>,
     session: impl FnOnce(Bridge) + Send + 'static,
 ) {
-    let (to_session, incoming) = mpsc::channel(queue.frames);
-    let most =
-        u32::try_from(queue.bytes / GRAIN).unwrap_or(u32::MAX).min(Semaphore::MAX_PERMITS as u32).max(1);
-    let waiting = Arc::new(Semaphore::new(most as usize));
+    // As many as the queue of any plan: what is read on waits for room below.
+    let (to_session, incoming) = mpsc::channel(Semaphore::MAX_PERMITS);
     let (outgoing, mut from_session) = mpsc::channel::<Bytes>(DEPTH);
     let runtime = Handle::current();
     let (traffic, limit, mut begun) = (Traffic::default(), usize::MAX, place.begun());
-    let bridge =
-        Bridge { incoming, outgoing, phase, runtime, handshake, idle, traffic, limit, resting: false, place };
+    let (reading, mut known) = watch::channel(None);
+    let bridge = Bridge {
+        incoming,
+        outgoing,
+        phase,
+        runtime,
+        handshake,
+        idle,
+        traffic,
+        limit,
+        resting: false,
+        place,
+        reading,
+        account: None,
+    };
     let reader = tokio::spawn(async move {
+        let mut room = Room::new(Queue { frames: 1, bytes: GREETING_FRAME as u64 });
+        let mut largest = GREETING_FRAME;
         for number in 0.. {
+            // Nothing is read behind the greeting before the model is known that it asks for.
+            if number == 1 {
+                let Ok(Some(reading)) = known.wait_for(Option::is_some).await.map(|r| *r) else { break };
+                (room, largest) = (Room::new(reading.queue), reading.largest);
+            }
             // Whoever holds no slot cannot have more than a few frames kept.
             if number == GUEST_FRAMES && begun.wait_for(|b| *b).await.is_err() {
                 break;
             }
-            let Some(arrival) = source.next().await else { break };
+            let Some(arrival) = source.next(largest).await else { break };
             let message = match arrival {
                 Arrival::Frame(bytes) => {
-                    let grains = (bytes.len() as u64).div_ceil(GRAIN).clamp(1, u64::from(most)) as u32;
-                    // Never closed.
-                    let Ok(permit) = waiting.clone().acquire_many_owned(grains).await else { break };
-                    Incoming::Frame(bytes, permit)
+                    let Some(permits) = room.take(bytes.len() as u64).await else { break };
+                    Incoming::Frame(bytes, permits)
                 }
                 Arrival::Failed(e) => Incoming::Failed(e),
             };
@@ -181,8 +240,25 @@ fn refused(why: Refused, place: &Place) -> TransportError {
     }
 }
 
+impl Bridge {
+    /// Reads on behind the greeting, as the model that it asks for allows, and counts to an account from now on.
+    pub(super) fn admit(&mut self, reading: Reading, account: Account) {
+        self.account = Some(account);
+        self.reading.send_replace(Some(reading));
+    }
+
+    /// Counts bytes to the account.
+    fn moved(&self, bytes: usize) -> Result<(), TransportError> {
+        self.account.as_ref().map_or(Ok(()), |account| account.moved(bytes as u64))
+    }
+}
+
 impl Channel for Bridge {
     fn send(&mut self, frame: Frame) -> Result<(), TransportError> {
+        // Last words are always free.
+        if frame.kind() != Kind::Error {
+            self.moved(frame.bytes().len())?;
+        }
         let bytes = frame.into_bytes();
         self.traffic.sent += bytes.len() as u64;
         let limit = self.idle;
@@ -219,9 +295,14 @@ impl Channel for Bridge {
                 drop(permit);
                 self.traffic.received += bytes.len() as u64;
                 check_limit(bytes.len(), self.limit)?;
+                self.moved(bytes.len())?;
                 let frame = Frame::parse(bytes)?;
-                if !place.works() && is_work(&frame) {
-                    self.runtime.block_on(place.work()).map_err(|why| refused(why, place))?;
+                if !self.place.works() && is_work(&frame) {
+                    let place = self.place.clone();
+                    if let Some(account) = &mut self.account {
+                        account.begin(place.later())?;
+                    }
+                    self.runtime.block_on(place.work()).map_err(|why| refused(why, &place))?;
                 }
                 Ok(frame)
             }

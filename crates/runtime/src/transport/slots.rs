@@ -4,10 +4,12 @@
 //! served. Guests are many and cheap. When there are too many, the one that came first gives its place. A session that keeps the server
 //! waiting while others stand in line gives its slot, as [`Rules`] say.
 
+use super::histogram::{Histogram, LENGTHS, SECONDS};
 use std::collections::BTreeMap;
+use std::sync::atomic::{AtomicU32, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::{Duration, Instant};
-use tokio::sync::{watch, Notify, OwnedSemaphorePermit, Semaphore};
+use tokio::sync::{watch, AcquireError, Notify, OwnedSemaphorePermit, Semaphore};
 
 /// How often somebody in line looks for a session that has to give its slot.
 const LOOK: Duration = Duration::from_millis(50);
@@ -21,8 +23,8 @@ const LEAST: u32 = 8;
 pub(super) struct Rules {
     /// Sessions in work at once.
     pub slots: usize,
-    /// Clients at once that have sent nothing to work on.
-    pub guests: usize,
+    /// Memory that all of them hold at most, in grains ([`Memory`]).
+    pub memory: u32,
     /// Longest wait in line.
     pub line: Duration,
     /// A session keeps its slot so long without a frame, divided by one more than there are in line, by eight at most, when others wait; and longer
@@ -30,6 +32,31 @@ pub(super) struct Rules {
     pub patience: Duration,
     /// Age at which a session gives its slot between two blocks, and twice that within one, when others wait.
     pub session: Duration,
+}
+
+/// Bytes of memory as grains: as fine as a semaphore can count.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Memory {
+    grain: u64,
+    total: u64,
+}
+
+impl Memory {
+    /// Of a limit in bytes.
+    pub(super) fn new(total: u64) -> Self {
+        Self { grain: (total >> 28).max(1), total }
+    }
+
+    /// All of it.
+    pub(super) fn all(self) -> u32 {
+        // 2^28 grains and a few.
+        u32::try_from(self.total / self.grain).unwrap_or(u32::MAX)
+    }
+
+    /// What so many bytes take, and never more than there is.
+    pub(super) fn grains(self, bytes: u64) -> u32 {
+        u32::try_from(bytes.div_ceil(self.grain)).unwrap_or(u32::MAX).min(self.all())
+    }
 }
 
 /// Why there is no slot.
@@ -69,6 +96,7 @@ struct State {
     guests: BTreeMap<u64, Arc<Notify>>,
     holders: BTreeMap<u64, Holder>,
     in_line: usize,
+    active: usize,
     begun: u64,
 }
 
@@ -76,13 +104,45 @@ struct State {
 pub(super) struct Slots {
     rules: Rules,
     free: Arc<Semaphore>,
+    memory: Arc<Semaphore>,
+    /// Clients at once that have sent nothing to work on; follows from the models.
+    guests: AtomicUsize,
+    /// Grains that a session takes at least; follows from the models.
+    least: AtomicU32,
+    /// Seconds that clients stood in line.
+    pub(super) waits: Histogram,
+    /// How many stood in line when one more came, itself not counted.
+    pub(super) lengths: Histogram,
     state: Mutex<State>,
 }
 
+/// A slot with its memory.
+type Slot = (OwnedSemaphorePermit, OwnedSemaphorePermit);
+
 impl Slots {
     pub(super) fn new(rules: Rules) -> Arc<Self> {
-        let free = Arc::new(Semaphore::new(rules.slots));
-        Arc::new(Self { rules, free, state: Mutex::default() })
+        Arc::new(Self {
+            rules,
+            free: Arc::new(Semaphore::new(rules.slots)),
+            memory: Arc::new(Semaphore::new(rules.memory as usize)),
+            guests: AtomicUsize::new(1),
+            least: AtomicU32::new(0),
+            waits: Histogram::new(SECONDS),
+            lengths: Histogram::new(LENGTHS),
+            state: Mutex::default(),
+        })
+    }
+
+    /// How many guests there may be, and the grains that a session takes at least.
+    pub(super) fn set(&self, guests: usize, least: u32) {
+        self.guests.store(guests, Ordering::Relaxed);
+        self.least.store(least, Ordering::Relaxed);
+    }
+
+    /// A slot and so many grains, each first come, first served.
+    async fn slot(&self, grains: u32) -> Result<Slot, AcquireError> {
+        let slot = self.free.clone().acquire_owned().await?;
+        Ok((slot, self.memory.clone().acquire_many_owned(grains).await?))
     }
 
     fn state(&self) -> MutexGuard<'_, State> {
@@ -95,7 +155,7 @@ impl Slots {
             return None;
         }
         let mut state = self.state();
-        if state.guests.len() >= self.rules.guests {
+        if state.guests.len() >= self.guests.load(Ordering::Relaxed) {
             if let Some((_, gives)) = state.guests.pop_first() {
                 gives.notify_one();
             }
@@ -104,18 +164,21 @@ impl Slots {
         state.next += 1;
         state.guests.insert(number, gives.clone());
         drop(state);
-        let (slots, turned) = (self.clone(), Mutex::new(Instant::now()));
-        Some(Place { slots, number, gives, slot: OnceLock::new(), begun: watch::Sender::new(false), turned })
+        let (slots, turned, need) = (self.clone(), Mutex::new(Instant::now()), AtomicU32::new(0));
+        let (slot, begun) = (OnceLock::new(), watch::Sender::new(false));
+        Some(Place { slots, number, gives, need, slot, begun, turned })
     }
 
     /// No more places.
     pub(super) fn close(&self) {
         self.free.close();
+        self.memory.close();
     }
 
     /// Whether a client that comes now would stand in line.
     pub(super) fn full(&self) -> bool {
         self.free.available_permits() == 0
+            || self.memory.available_permits() < self.least.load(Ordering::Relaxed) as usize
     }
 
     /// Whether the server takes nobody any more.
@@ -126,8 +189,7 @@ impl Slots {
     /// What is told of the places.
     pub(super) fn count(&self) -> Count {
         let state = self.state();
-        let active = self.rules.slots - self.free.available_permits().min(self.rules.slots);
-        Count { begun: state.begun, active, guests: state.guests.len(), in_line: state.in_line }
+        Count { begun: state.begun, active: state.active, guests: state.guests.len(), in_line: state.in_line }
     }
 
     /// Tells the session that has kept the server waiting for longest beyond what it may to give its slot.
@@ -156,7 +218,9 @@ pub(super) struct Place {
     slots: Arc<Slots>,
     number: u64,
     gives: Arc<Notify>,
-    slot: OnceLock<OwnedSemaphorePermit>,
+    /// Grains that the session takes.
+    need: AtomicU32,
+    slot: OnceLock<Slot>,
     /// Whether there is a slot, for those that wait for it.
     begun: watch::Sender<bool>,
     /// When the server last began or ended waiting for the client.
@@ -172,6 +236,11 @@ impl Place {
     /// Tells whether the client has got its slot, and when the place is gone.
     pub(super) fn begun(&self) -> watch::Receiver<bool> {
         self.begun.subscribe()
+    }
+
+    /// The session will take so many grains of memory.
+    pub(super) fn needs(&self, grains: u32) {
+        self.need.store(grains, Ordering::Relaxed);
     }
 
     /// The server's number of this client.
@@ -209,9 +278,10 @@ impl Place {
             let mut state = slots.state();
             // It was another's turn before this one came to stand in line.
             state.guests.remove(&self.number).ok_or(Refused::Busy)?;
+            slots.lengths.observe(state.in_line as f64);
             state.in_line += 1;
         }
-        let mut acquire = std::pin::pin!(slots.free.clone().acquire_owned());
+        let mut acquire = std::pin::pin!(slots.slot(self.need.load(Ordering::Relaxed)));
         let found = loop {
             tokio::select! {
                 biased;
@@ -224,6 +294,7 @@ impl Place {
                 }
             }
         };
+        slots.waits.observe(start.elapsed().as_secs_f64());
         let mut state = slots.state();
         state.in_line -= 1;
         let now = Instant::now();
@@ -231,6 +302,7 @@ impl Place {
         let slot = found?;
         state.holders.insert(self.number, holder);
         state.begun += 1;
+        state.active += 1;
         drop(state);
         self.turn();
         // Empty until now: one session asks for one slot after the other.
@@ -259,7 +331,10 @@ impl Place {
 
 impl Drop for Place {
     fn drop(&mut self) {
+        // Whoever sees no active session finds room.
+        let held = self.slot.take().map(drop).is_some();
         let mut state = self.slots.state();
+        state.active -= usize::from(held);
         state.guests.remove(&self.number);
         state.holders.remove(&self.number);
     }
@@ -271,11 +346,17 @@ mod tests {
 
     const RULES: Rules = Rules {
         slots: 1,
-        guests: 2,
+        memory: 10,
         line: Duration::from_secs(5),
         patience: Duration::from_millis(200),
         session: Duration::from_secs(3600),
     };
+
+    fn started(rules: Rules) -> Arc<Slots> {
+        let slots = Slots::new(rules);
+        slots.set(2, 0);
+        slots
+    }
 
     async fn taken(slots: &Arc<Slots>) -> Place {
         let place = slots.enter().unwrap();
@@ -285,7 +366,7 @@ mod tests {
 
     #[tokio::test]
     async fn guests_take_no_slot_and_the_oldest_gives_its_place() {
-        let slots = Slots::new(RULES);
+        let slots = started(RULES);
         let [first, second, third] = [(); 3].map(|()| slots.enter().unwrap());
         first.given().await;
         assert!(!slots.full() && slots.count().guests == 2);
@@ -298,7 +379,7 @@ mod tests {
 
     #[tokio::test]
     async fn a_place_that_was_given_away_gets_no_slot() {
-        let slots = Slots::new(RULES);
+        let slots = started(RULES);
         let first = slots.enter().unwrap();
         let _others = [slots.enter(), slots.enter()];
         assert_eq!(first.work().await, Err(Refused::Busy));
@@ -306,7 +387,7 @@ mod tests {
 
     #[tokio::test]
     async fn who_keeps_a_full_server_waiting_gives_its_slot() {
-        let slots = Slots::new(RULES);
+        let slots = started(RULES);
         let silent = taken(&slots).await;
         silent.waits(false);
         let (start, next) = (Instant::now(), slots.enter().unwrap());
@@ -322,7 +403,7 @@ mod tests {
     #[tokio::test]
     async fn a_session_in_work_and_an_empty_line_keep_their_slots() {
         let rules = Rules { line: Duration::from_millis(500), ..RULES };
-        let slots = Slots::new(rules);
+        let slots = started(rules);
         let working = taken(&slots).await;
         let next = slots.enter().unwrap();
         assert_eq!(next.work().await, Err(Refused::Busy));
@@ -334,7 +415,7 @@ mod tests {
     #[tokio::test]
     async fn old_sessions_give_their_slot_between_blocks() {
         let rules = Rules { patience: Duration::from_secs(60), session: Duration::from_millis(300), ..RULES };
-        let slots = Slots::new(rules);
+        let slots = started(rules);
         let old = taken(&slots).await;
         old.waits(true);
         let (start, next) = (Instant::now(), slots.enter().unwrap());
@@ -347,8 +428,39 @@ mod tests {
     }
 
     #[tokio::test]
+    async fn all_sessions_share_the_memory() {
+        let slots = started(Rules { slots: 8, line: Duration::from_millis(300), ..RULES });
+        slots.set(8, 3);
+        let [large, small, next] = [6, 3, 3].map(|grains| {
+            let place = slots.enter().unwrap();
+            place.needs(grains);
+            place
+        });
+        large.work().await.unwrap();
+        assert!(!slots.full());
+        small.work().await.unwrap();
+        assert!(slots.full(), "one grain is left, and a session takes three");
+        assert_eq!(next.work().await, Err(Refused::Busy));
+        drop(large);
+        assert!(!slots.full() && slots.count().active == 1);
+        let after = slots.enter().unwrap();
+        after.needs(7);
+        after.work().await.unwrap();
+    }
+
+    #[test]
+    fn memory_is_counted_in_grains() {
+        let memory = Memory::new(16 << 30);
+        assert_eq!((memory.all(), memory.grains(64), memory.grains(65)), (1 << 28, 1, 2));
+        assert_eq!(memory.grains(u64::MAX), memory.all());
+        let memory = Memory::new(1000);
+        assert_eq!((memory.all(), memory.grains(999)), (1000, 999));
+        assert!(Memory::new(u64::MAX).all() >= 1 << 28);
+    }
+
+    #[tokio::test]
     async fn nobody_enters_a_stopping_server() {
-        let slots = Slots::new(RULES);
+        let slots = started(RULES);
         let (working, next) = (taken(&slots).await, slots.enter().unwrap());
         slots.close();
         assert_eq!(next.work().await, Err(Refused::Stopping));

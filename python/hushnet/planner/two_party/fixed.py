@@ -22,8 +22,9 @@ from ..document import Draft
 from ..ranges import plan_geometry
 from .early import compared
 from .groups import groups
+from .regions import MOVES
 from .steps import Step
-from .weights import LEAST_WEIGHT_BITS, Weights
+from .weights import LEAST_WEIGHT_BITS, Quantised, Weights
 
 Array = np.ndarray
 
@@ -37,6 +38,8 @@ EXTRA_UNITS = 2
 # widest, are taken for precision, and leave biases all bits but these
 BIAS_BITS = 23
 WIDEST_RING, BESIDE_BIAS = 40, 5
+# of sums that calibration bounds: their bound over the planned range, because a sum beyond it wraps around
+SUM_AIR = 2.0
 # a unit of a value that no plan has: 2^64
 COARSEST = -64
 
@@ -90,6 +93,8 @@ class Request:
         most_bits: the most of these.
         least: least value by graph tensor, where calibration showed none below it.
         roomy: rings narrower than this one are not taken where quotients of small values would be coarse.
+        whole: tensors that enter and hold whole numbers (one-hot vectors): bits behind the point say nothing there.
+        shown_sums: whether calibration bounds the sums of layers (:data:`SUM_AIR` times), or their weights alone.
     """
 
     limits: Mapping[str, float]
@@ -102,6 +107,8 @@ class Request:
     most_bits: int = MOST_ACTIVATION_BITS
     least: Mapping[str, float] = field(default_factory=dict)
     roomy: int = 0
+    whole: frozenset[str] = frozenset()
+    shown_sums: bool = False
 
 
 @dataclass
@@ -297,8 +304,17 @@ class Builder:
                 if not heavy:
                     bits -= 1
             self.target[group] = self.fraction(layers, version.gain, reach, bits)
+            if self.whole(group):
+                self.target[group] = min(self.target[group], 0)
+                bits = self.request.most_bits
             self.out.least_bits = min(self.out.least_bits, bits)
         return self.target.get(group)
+
+    def whole(self, group: str) -> bool:
+        """Whether a group holds whole numbers that enter, and what moves make of them."""
+        made = {s.output for s in self.steps if s.kind not in MOVES}
+        entering = [t for t in self.members[group] if t in self.request.inputs]
+        return bool(entering) and self.request.whole.issuperset(entering) and not made & self.members[group]
 
     def fraction(self, layers: list[Linear], gain: float, reach: float, bits: int) -> int:
         """frac_bits of inputs of so many bits.
@@ -320,7 +336,21 @@ class Builder:
         bound = math.floor(math.ldexp(reach, fine)) + EXTRA_UNITS
         bias = np.abs(np.ldexp(np.asarray(layer.bias, dtype=np.float64), fine + weights.frac_bits))
         top = float((weights.rows * float(bound) + bias).max(initial=0.0)) + 2
+        if self.request.shown_sums:
+            top = min(top, self.shown(layer, weights, fine + max(weights.frac_bits, 0), 1.0))
         return top <= self.most(layer.output)
+
+    def shown(self, layer: Linear, weights: Quantised, fine: int, gain: float) -> float:
+        """Bound of a layer's sums by calibration data, in units of ``2^-fine gain``; infinite where there is none.
+
+        Not below the largest weight: one-hot vectors may look up rows that calibration data never did.
+        """
+        limit = self.request.limits.get(layer.output)
+        if limit is None:
+            return math.inf
+        single = float(np.abs(weights.weight).max(initial=0)) * 2.0 ** (fine - max(weights.frac_bits, 0))
+        bias = float(np.abs(layer.bias).max(initial=0.0)) * math.ldexp(1.0 / gain, fine)
+        return max(SUM_AIR * math.ldexp(limit / gain, fine), single + bias) + EXTRA_UNITS
 
     def read(self, name: str) -> Version:
         """The version that layers and moves in front of them read: truncated when the group is read by a layer."""
@@ -389,7 +419,8 @@ class Builder:
 
     def enter(self, name: str, shape: tuple[int, ...]) -> None:
         """Shares an input of a shape with as many fraction bits as its range and readers allow."""
-        top = max(map(abs, self.request.inputs[name]))
+        # zeros and ones take no margin
+        top = 1.0 if name in self.request.whole else max(map(abs, self.request.inputs[name]))
         fine = self.target_bits(name, Version(-1, 0, 0, False, 1.0))
         if fine is None:
             fine = fraction(top, self.request.activation_bits or self.request.most_bits)
@@ -415,6 +446,9 @@ class Builder:
         bias = scaled.astype(np.int64)
         # one unit for the masking of the shares
         bound = max(int(n) * source.bound + abs(int(b)) for n, b in zip(weights.rows, bias)) + 1
+        if self.request.shown_sums:
+            shown = self.shown(layer, weights, fine, gain)
+            bound = bound if shown >= bound else math.ceil(shown)
         self.demand(bound, layer.name)
         made = self.tensor(step.output, step.shape, Version(-1, fine, bound, False, gain))
         names = {key: f"{layer.name}.{key}" for key in ("weight", "bias")}
