@@ -187,7 +187,7 @@ def test_bits_that_are_tried_depend_on_what_is_asked_for(monkeypatch: pytest.Mon
     asked: list[tuple[int | None, int | str, str | None, int]] = []
     rounded: list[str] = []
 
-    def stop(graph: Graph, given: TwoParty, weight_bits: int, activation_bits: int | str, *others: object) -> None:
+    def stop(graph: Graph, given: TwoParty, weight_bits: int, activation_bits: int | str, *_: object) -> None:
         rounded.append(given.rounding)
         asked.append((weight_bits, activation_bits, given.method, given.most_bits))
         raise hushnet.PlanError("stop")

@@ -1,5 +1,6 @@
 """Roundings of deep and wide networks: answers stay those of the planned run, and of the network itself."""
 
+import sys
 from types import SimpleNamespace
 
 import hushnet
@@ -90,3 +91,16 @@ def test_a_search_of_large_networks_passes_over_bits_that_cannot_be_enough():
     tried.clear()
     cheapest(make([-2.0] * len(RUNGS)), RUNGS, 7.0)
     assert len(tried) == len(RUNGS)
+
+
+def test_what_bits_do_not_change_is_made_once(monkeypatch):
+    planned = sys.modules["hushnet.planner.two_party.compile"]
+    made, prepare = [], planned.prepare
+    monkeypatch.setattr(planned, "prepare", lambda *given: made.append(given) or prepare(*given))
+    b = Builder((3, 6, 6), seed=4)
+    b.conv(4).op("relu").dense(3)
+    graph = b.done()
+    plan = compile(graph, trust="two-party", calibration=images(graph, 8), precision=30)
+    # no rung reaches so much, so all were tried
+    assert plan.predicted["precision"]["reached"] < 30 and len(made) == 1
+    assert compile(graph, trust="two-party", calibration=images(graph, 8)).document != plan.document

@@ -43,7 +43,7 @@ from .ranges import Ranges, from_calibration, from_intervals, hull, input_interv
 from .read import validate
 from .rewrite import equalise_rows, rewrite
 from .tail import carried, tails
-from .two_party.feedback import LEAST_ROWS, Moments
+from .two_party.feedback import LEAST_ROWS
 
 Array = np.ndarray
 RANGE_ATTEMPTS = 12
@@ -87,11 +87,10 @@ def plan(graph: Graph, asked: Options, classes: Collection[str] = ()) -> Plan:
         )
     assert isinstance(asked, FixedPoint)
 
-    # of what layers read, for all plans that are tried
-    moments = Moments()
+    kept: dict[bool, Any] = {}
 
     def make(weight_bits: int, activation_bits: int | str, more: Mapping[str, Any] | None = None) -> Plan:
-        return _fixed_point(graph, replace(asked, **(more or {})), weight_bits, activation_bits, labelled, moments)
+        return _fixed_point(graph, replace(asked, **(more or {})), weight_bits, activation_bits, labelled, kept)
 
     if asked.weight_bits is not None or asked.calibration is None:
         return make(8 if asked.weight_bits is None else asked.weight_bits, asked.activation_bits)
@@ -144,14 +143,14 @@ def _fixed_point(
     weight_bits: int,
     activation_bits: int | str,
     classes: tuple[str, ...],
-    moments: Moments,
+    kept: dict[bool, Any],
 ) -> Plan:
-    """The plan with so many bits."""
+    """The plan with so many bits; ``kept`` holds what a trust model keeps from one plan of the graph to the next."""
     if isinstance(asked, TwoParty):
         from .two_party import compile_two_party
 
         samples = _samples(check_graph(graph), asked.calibration)
-        found = compile_two_party(graph, samples, weight_bits, activation_bits, asked, classes, moments)
+        found = compile_two_party(graph, samples, weight_bits, activation_bits, asked, classes, kept)
         state(found.document, asked.precision)
         return _written(found)
     assert isinstance(asked, ClientAided)

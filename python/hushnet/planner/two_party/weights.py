@@ -18,6 +18,8 @@ LEAST_WEIGHT_BITS = 6
 COARSER = 3
 # of weights: activations add at most as many, and plans hold 64
 MOST_FRACTION = 40
+# zero bits at the end that integers keep: opened values lose as many bits of a layer's result
+KEPT_ZEROS = 6
 # bits that layers of one weight an output have beyond the others', and the most: no sum of them needs room in the ring
 DIAGONAL_BITS, MOST_WEIGHT_BITS = 4, 16
 
@@ -90,7 +92,7 @@ class Weights:
             values, shift = (np.rint(scaled), 0.0) if fed is None else (fed[0], np.ldexp(fed[1], -fine) / gain)
             integers = values.astype(np.int16)
             # zeros at the end of all of them say nothing, and cost the sums as many bits
-            idle = min(_zeros(integers), max(fine, 0))
+            idle = min(max(_zeros(integers) - KEPT_ZEROS, 0), max(fine, 0))
             integers, fine = integers >> idle, fine - idle
             if np.abs(integers).max(initial=0) <= np.iinfo(np.int8).max:
                 integers = integers.astype(np.int8)
