@@ -123,6 +123,9 @@ class ServerHandle:
     def sessions(self) -> int:
         """Sessions that may be in work at once: ``max_sessions``, or fewer where ``memory_limit`` does not hold so many."""
     @property
+    def session_memory(self) -> dict[str, int]:
+        """The most bytes that one session may hold: ``session`` from its slot to its end, ``set_up`` from its first work on, ``block`` while the largest block is in work."""
+    @property
     def running(self) -> bool: ...
     def reload_certificate(self) -> None:
         """Reads the certificate and its key again, for connections from now on.
@@ -185,6 +188,9 @@ def serve(
     patience: float = 1.0,
     session_time: float = 3600.0,
     origins: list[str] | None = None,
+    keys: Path | None = None,
+    keys_quota: int | None = None,
+    keys_age: float | None = None,
 ) -> ServerHandle:
     """Starts a server (``/ws``, ``/healthz``, ``/metrics``) on threads of its own and returns at once.
 
@@ -192,7 +198,7 @@ def serve(
         weight_memory: as in :func:`run`.
         port: 0 for any free one.
         tls_cert: PEM file with the certificate chain; with ``tls_key``.
-        memory_limit: bytes of all sessions together; lowers the number of sessions.
+        memory_limit: bytes of all sessions together. What a session holds between blocks lowers the number of sessions; what a block needs is waited for.
         idle_timeout: seconds to wait for a frame that is due.
         handshake_timeout: seconds for TLS, HTTP and the greeting.
         record: file to which everything that clients encrypt is appended as it came.
@@ -203,6 +209,9 @@ def serve(
         patience: seconds that a session may keep a full server waiting while others stand in line, beside ten times what the server worked for it.
         session_time: age in seconds at which a session of a full server gives its slot to the next in line, between two blocks.
         origins: origins (``https://host``) whose web pages may open ``/ws``, beside the server's own.
+        keys: folder that evaluation keys of non-interactive clients are kept in.
+        keys_quota: bytes of all keys in the folder (default 16 GiB); those used longest ago make room.
+        keys_age: seconds after which keys that no session has used are removed (default 30 days).
 
     Raises:
         PlanError: the plan has no weights, or one session needs more than ``memory_limit``.
@@ -223,6 +232,7 @@ def connect(
     setups_quota: int | None = None,
     setups_age: float | None = None,
     plan_digest: str | None = None,
+    keys: Path | None = None,
 ) -> Client:
     """Connects to ``hush://host:port``, ``hushs://`` (TLS), ``ws://`` or ``wss://`` and receives the server's plan.
 
@@ -236,6 +246,7 @@ def connect(
         setups_quota: bytes of all set-ups in the folder (default 16 GiB).
         setups_age: seconds after which set-ups that no session has used are removed (default 30 days).
         plan_digest: 64 hexadecimal digits that a two-party plan's digest must be.
+        keys: folder that the secret of this client's keys is kept in between non-interactive sessions with this server.
     """
 
 PLAN_VERSION: int

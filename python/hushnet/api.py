@@ -439,6 +439,9 @@ def serve(
     patience: float = 1.0,
     session_time: float = 3600.0,
     origins: Sequence[str] | None = None,
+    keys: str | Path | None = None,
+    keys_quota: int | None = None,
+    keys_days: float | None = None,
     allow_insecure: bool = False,
 ) -> _native.ServerHandle:
     """Starts a server in the background; ``handle.port`` tells the port, ``handle.stop()`` ends it.
@@ -450,7 +453,8 @@ def serve(
         port: 0 for any free one.
         tls_cert: PEM file with the certificate chain; with ``tls_key``.
         max_sessions: in work at once. A client takes a slot when it sends something to work on, not when it connects.
-        memory_limit: bytes of all sessions together; lowers the number of sessions.
+        memory_limit: bytes of all sessions together. What a session holds between blocks lowers the number of sessions;
+            what a block needs is waited for.
         idle_timeout: seconds to wait for a frame that is due.
         handshake_timeout: seconds for TLS, HTTP and the greeting.
         grace: seconds that blocks in work have when the server stops.
@@ -464,6 +468,10 @@ def serve(
         session_time: age in seconds at which a session of a full server gives its slot to the next in line, between
             two blocks.
         origins: origins (``https://host``) whose web pages may open ``/ws``, beside the server's own.
+        keys: non-interactive: folder that clients' evaluation keys are kept in, so that a client that comes again sends
+            none, also after a restart.
+        keys_quota: bytes of all keys in the folder (default 16 GiB); those used longest ago make room.
+        keys_days: keys that no session has used for so many days are removed (default 30).
         allow_insecure: serve a plan below 128 bits.
 
     Raises:
@@ -489,6 +497,9 @@ def serve(
         patience=patience,
         session_time=session_time,
         origins=None if origins is None else list(origins),
+        keys=None if keys is None else Path(keys),
+        keys_quota=keys_quota,
+        keys_age=None if keys_days is None else keys_days * 86400,
     )
 
 
@@ -542,6 +553,7 @@ def connect(
     setups_days: float | None = None,
     max_memory: int | None = None,
     plan_digest: str | None = None,
+    keys: str | Path | None = None,
 ) -> Connection:
     """Connects to ``hush://host:port`` (``hushs://`` with TLS.
 
@@ -557,6 +569,8 @@ def connect(
             refused.
         plan_digest: what `Connection.plan_digest` must be (two-party): learnt elsewhere, it shows that the plan is not
             made for this client alone.
+        keys: folder that the secret of this client's keys is kept in, so that the next session with this server sends
+            none where the server keeps them, too (non-interactive). The server learns that the same client comes again.
     """
     folder = Path(setups) if setups is not None else None
     return Connection(
@@ -571,5 +585,6 @@ def connect(
             setups_quota=setups_quota,
             setups_age=None if setups_days is None else setups_days * 86400,
             plan_digest=plan_digest,
+            keys=Path(keys) if keys is not None else None,
         )
     )

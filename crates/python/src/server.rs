@@ -4,6 +4,7 @@ use crate::client::seconds;
 use crate::errors::raise;
 use crate::guard::POLL;
 use crate::plan::Plan;
+use hushnet_runtime::non_interactive::{KeyPolicy, KeyStore};
 use hushnet_runtime::transport::{OnSession, Server, ServerLimits, ServerOptions, TlsFiles};
 use hushnet_runtime::ServerTrace;
 use pyo3::exceptions::PyValueError;
@@ -36,7 +37,8 @@ impl Drop for ServerHandle {
 #[pyfunction]
 #[pyo3(signature = (plan, host="127.0.0.1", port=0, tls_cert=None, tls_key=None, max_sessions=64, memory_limit=17_179_869_184,
                     idle_timeout=120.0, handshake_timeout=10.0, grace=10.0, threads=None, record=None, weight_memory=None,
-                    max_connections=1024, line=10.0, patience=1.0, session_time=3600.0, origins=None))]
+                    max_connections=1024, line=10.0, patience=1.0, session_time=3600.0, origins=None,
+                    keys=None, keys_quota=None, keys_age=None))]
 #[allow(clippy::too_many_arguments, reason = "keyword arguments of Python")]
 pub(crate) fn serve(
     py: Python<'_>,
@@ -58,6 +60,9 @@ pub(crate) fn serve(
     patience: f64,
     session_time: f64,
     origins: Option<Vec<String>>,
+    keys: Option<PathBuf>,
+    keys_quota: Option<u64>,
+    keys_age: Option<f64>,
 ) -> PyResult<ServerHandle> {
     let tls = match (tls_cert, tls_key) {
         (Some(certificate), Some(key)) => Some(TlsFiles { certificate, key }),
@@ -77,6 +82,11 @@ pub(crate) fn serve(
         session_time: seconds(session_time)?,
         ..ServerLimits::default()
     };
+    let mut policy = KeyPolicy::default();
+    policy.quota = keys_quota.unwrap_or(policy.quota);
+    if let Some(age) = keys_age {
+        policy.age = seconds(age)?;
+    }
     let traces = Traces::default();
     let kept = traces.clone();
     let on_session: OnSession = Arc::new(move |t: &ServerTrace| {
@@ -91,7 +101,8 @@ pub(crate) fn serve(
     let options = ServerOptions { host: host.to_owned(), port, tls, limits, on_session, record, origins };
     let started = py.detach(|| {
         let (model, _) = plan.model(threads, weight_memory)?;
-        Server::start_shared(model.served(), &options)
+        let store = keys.map(|path| KeyStore::open(&path, policy)).transpose()?.map(Arc::new);
+        Server::start_shared(model.served_keeping(store), &options)
     });
     Ok(ServerHandle(Some(started.map_err(raise)?), traces))
 }
@@ -119,6 +130,19 @@ impl ServerHandle {
     #[getter]
     fn sessions(&self) -> PyResult<usize> {
         Ok(self.server()?.sessions())
+    }
+
+    /// The most bytes that one session may hold: `session` from its slot to its end, `set_up` from its first work on, `block` while the largest
+    /// block is in work.
+    #[getter]
+    fn session_memory<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyDict>> {
+        let memory = self.server()?.session_memory();
+        let dict = PyDict::new(py);
+        for (key, bytes) in [("session", memory.session), ("set_up", memory.set_up), ("block", memory.block)]
+        {
+            dict.set_item(key, bytes)?;
+        }
+        Ok(dict)
     }
 
     /// Reads the certificate and its key again, for connections from now on.

@@ -13,7 +13,7 @@ import hushnet
 from hushnet import report
 from hushnet.cli.common import check_output, out, plan_file
 from hushnet.cli.operate import descriptors, log, operate, start_log
-from hushnet.cli.options import TWO_PARTY, Insecure, Json, Threads
+from hushnet.cli.options import NON_INTERACTIVE, TWO_PARTY, Insecure, Json, Threads
 
 
 class LogFormat(str, Enum):
@@ -68,6 +68,17 @@ def serve(
         help="Append this party's trace of every session, one JSON object a line.",
         rich_help_panel=TWO_PARTY,
     ),
+    keys: Path | None = typer.Option(
+        None,
+        help="Keep clients' evaluation keys in this folder, so that one that comes again sends none.",
+        rich_help_panel=NON_INTERACTIVE,
+    ),
+    keys_quota: float | None = typer.Option(
+        None, min=0.0, help="GiB of all keys in the folder (default 16).", rich_help_panel=NON_INTERACTIVE
+    ),
+    keys_days: float | None = typer.Option(
+        None, help="Keys that nobody has used for so long are removed (default 30).", rich_help_panel=NON_INTERACTIVE
+    ),
     weight_memory: float | None = typer.Option(
         None, min=0.0, help="GiB for weights in evaluation form (default 2).", rich_help_panel=TWO_PARTY
     ),
@@ -106,6 +117,9 @@ def serve(
     }
     if record:
         options["record"] = str(record)
+    options |= {"keys": keys, "keys_days": keys_days}
+    if keys_quota is not None:
+        options["keys_quota"] = int(keys_quota * 2**30)
     if tls:
         options |= {"tls_cert": str(tls[0]), "tls_key": str(tls[1])}
     if threads:
@@ -115,17 +129,19 @@ def serve(
     handle = hushnet.serve(model, host=host.strip("[]"), port=int(port), **options)
     if handle.sessions < max_sessions:
         log.warning(
-            "%d sessions at once, not %d: each may need %.3g GiB of --memory %g",
+            "%d sessions at once, not %d: each may need %.3g GiB of --memory %g, and %.3g GiB more while it works",
             handle.sessions,
             max_sessions,
-            memory / handle.sessions,
+            handle.session_memory["session"] / 2**30,
             memory,
+            (handle.session_memory["set_up"] + handle.session_memory["block"]) / 2**30,
         )
     scheme = "hushs" if tls else "hush"
     url = f"{scheme}://{host}:{handle.port}"
     websocket = f"{'wss' if tls else 'ws'}://{host}:{handle.port}/ws"
     if as_json:
         said = {"url": url, "websocket": websocket, "port": handle.port, "sessions": handle.sessions}
+        said |= {"session_memory": handle.session_memory}
         print(json.dumps(said), flush=True)
     else:
         out.print(report.trust_text(model.plan))

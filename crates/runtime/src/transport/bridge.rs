@@ -1,7 +1,8 @@
 //! Between a carrier on tokio (WebSocket or raw) and a session's blocking thread.
 
+use super::memory::{Share, SMALL};
 use super::slots::{Place, Refused};
-use crate::channel::{check_limit, Channel, Traffic};
+use crate::channel::{check_limit, Channel, Reserve, Traffic};
 use crate::error::{Error, TransportError};
 use crate::wire::{Frame, Kind, HEADER};
 use bytes::Bytes;
@@ -9,6 +10,7 @@ use std::future::Future;
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::runtime::Handle;
+use tokio::sync::mpsc::error::TrySendError;
 use tokio::sync::{mpsc, watch, OwnedSemaphorePermit, Semaphore};
 
 /// Frames that wait on their way out, and by default on their way in: as many as a client may have in flight, so that a client
@@ -80,6 +82,10 @@ pub(super) struct Bridge {
     limit: usize,
     resting: bool,
     place: Arc<Place>,
+    /// Grains of frames that may wait.
+    waiting: Arc<Semaphore>,
+    /// Those of them that belong to the block in work.
+    block: usize,
 }
 
 /// Frames that are read before a client has a slot: as many as bring the first work.
@@ -106,18 +112,32 @@ pub(super) async fn run(
     let waiting = Arc::new(Semaphore::new(most as usize));
     let (outgoing, mut from_session) = mpsc::channel::<Bytes>(DEPTH);
     let runtime = Handle::current();
-    let (traffic, limit, mut begun) = (Traffic::default(), usize::MAX, place.begun());
-    let bridge =
-        Bridge { incoming, outgoing, phase, runtime, handshake, idle, traffic, limit, resting: false, place };
+    let mut begun = place.begun();
+    let bridge = Bridge {
+        incoming,
+        outgoing,
+        phase,
+        runtime,
+        handshake,
+        idle,
+        traffic: Traffic::default(),
+        limit: usize::MAX,
+        resting: false,
+        place,
+        waiting: waiting.clone(),
+        block: 0,
+    };
     let reader = tokio::spawn(async move {
+        let mut kept = 0;
         for number in 0.. {
-            // Whoever holds no slot cannot have more than a few frames kept.
-            if number == GUEST_FRAMES && begun.wait_for(|b| *b).await.is_err() {
+            // Whoever holds no slot cannot have more kept than a few small frames and a large one.
+            if (number >= GUEST_FRAMES || kept > SMALL / 2) && begun.wait_for(|b| *b).await.is_err() {
                 break;
             }
             let Some(arrival) = source.next().await else { break };
             let message = match arrival {
                 Arrival::Frame(bytes) => {
+                    kept += bytes.len() as u64;
                     let grains = (bytes.len() as u64).div_ceil(GRAIN).clamp(1, u64::from(most)) as u32;
                     // Never closed.
                     let Ok(permit) = waiting.clone().acquire_many_owned(grains).await else { break };
@@ -168,7 +188,7 @@ pub(super) async fn refuse(mut source: impl Source, sink: &mut impl Sink, why: B
 /// Whether a frame brings work: keys, set-ups, data. Greetings and what only announces are small, and a slot is not taken for them.
 fn is_work(frame: &Frame) -> bool {
     match frame.kind() {
-        Kind::Setup | Kind::Request => true,
+        Kind::Setup | Kind::Request | Kind::Keys => true,
         Kind::Bytes => frame.bytes().len() > HEADER + GREETING,
         _ => false,
     }
@@ -186,9 +206,23 @@ impl Channel for Bridge {
         let bytes = frame.into_bytes();
         self.traffic.sent += bytes.len() as u64;
         let limit = self.idle;
-        let sent =
-            self.runtime.block_on(async { tokio::time::timeout(limit, self.outgoing.send(bytes)).await });
-        match sent {
+        let bytes = match self.outgoing.try_send(bytes) {
+            Ok(()) => return Ok(()),
+            Err(TrySendError::Closed(_)) => return Err(TransportError::Closed),
+            Err(TrySendError::Full(bytes)) => bytes,
+        };
+        // A client that takes no answers keeps the server waiting as one that sends nothing does.
+        let place = &self.place;
+        place.waits(false);
+        let sent = self.runtime.block_on(async {
+            tokio::select! {
+                biased;
+                sent = tokio::time::timeout(limit, self.outgoing.send(bytes)) => Ok(sent),
+                () = place.given() => Err(Refused::Busy),
+            }
+        });
+        place.heard();
+        match sent.map_err(|why| refused(why, place))? {
             Ok(Ok(())) => Ok(()),
             Ok(Err(_)) => Err(TransportError::Closed),
             Err(_) => Err(TransportError::Timeout { seconds: limit.as_secs() }),
@@ -238,5 +272,27 @@ impl Channel for Bridge {
 
     fn rest(&mut self, resting: bool) {
         self.resting = resting;
+        if resting {
+            // What waits to be read of the block is counted as long as it waits.
+            self.block -= self.waiting.forget_permits(self.block);
+            if self.block == 0 {
+                self.place.release(Share::Block);
+            }
+        }
+    }
+
+    fn reserve(&mut self, what: Reserve) -> Result<(), Error> {
+        let (share, bytes, waiting) = match what {
+            Reserve::SetUp(bytes) => (Share::SetUp, bytes, 0),
+            Reserve::Block { bytes, waiting } => (Share::Block, bytes, waiting),
+        };
+        let place = &self.place;
+        self.runtime.block_on(place.reserve(share, bytes)).map_err(|why| refused(why, place))?;
+        let more = usize::try_from(waiting.div_ceil(GRAIN)).unwrap_or(usize::MAX).saturating_sub(self.block);
+        if more > 0 {
+            self.waiting.add_permits(more);
+            self.block += more;
+        }
+        Ok(())
     }
 }

@@ -2,6 +2,7 @@
 
 mod bridge;
 pub mod client;
+mod memory;
 mod metrics;
 mod raw;
 mod raw_server;

@@ -1,6 +1,7 @@
 //! The server: bare frames, `/ws`, `/healthz` and `/metrics` on one port.
 
 use super::bridge::{self, Bridge, Phase, Queue, Sink, Source};
+use super::memory::Division;
 use super::metrics::{Metrics, Stats};
 use super::raw_server::{self, Door};
 use super::record::{Record, Recording};
@@ -8,8 +9,7 @@ use super::slots::{Place, Rules, Slots};
 use super::{tls, websocket_server};
 use crate::channel::Channel;
 use crate::error::{Error, TransportError};
-use crate::plan::Limits;
-use crate::session::server::{Served, SessionEvent};
+use crate::session::server::{Served, SessionEvent, SessionMemory};
 use crate::trace::ServerTrace;
 use crate::wire::{Failure, FrameBuilder, Kind};
 use axum::extract::ws::WebSocketUpgrade;
@@ -46,7 +46,8 @@ pub struct TlsFiles {
 pub struct ServerLimits {
     /// Sessions in work at once.
     pub sessions: usize,
-    /// Bytes that all sessions together may hold; lowers the number of sessions.
+    /// Bytes that all sessions and guests together may hold. A session asks for what its block takes when the block begins, and waits until it is free;
+    /// what a session holds between blocks lowers the number of sessions.
     pub memory_bytes: u64,
     /// Connections at once, of clients and of those that ask for `/healthz` or `/metrics`. Others are closed as they come.
     pub connections: usize,
@@ -150,14 +151,9 @@ impl Server {
     /// As [`Self::start`].
     pub fn start_shared(plan: Arc<dyn Served>, options: &ServerOptions) -> Result<Self, Error> {
         let limits = options.limits;
-        let need = plan.session_bytes();
-        Limits::check("the memory that one session needs", need, limits.memory_bytes)?;
-        let slots =
-            limits.sessions.min(usize::try_from(limits.memory_bytes / need.max(1)).unwrap_or(usize::MAX));
-        let slots = slots.min(Semaphore::MAX_PERMITS);
-        // What guests may send before they hold a slot stays within the same memory.
-        let guests = usize::try_from(limits.memory_bytes / (4 * plan.largest_frame() as u64).max(1));
-        let guests = guests.unwrap_or(usize::MAX).clamp(1, limits.guests.max(1));
+        let one = plan.memory();
+        let memory = Division::of(&limits, &one, plan.largest_frame())?;
+        let (slots, guests) = (memory.slots, memory.guests);
         let rules = Rules {
             slots,
             guests,
@@ -178,7 +174,7 @@ impl Server {
         let shared = Arc::new(Shared {
             plan,
             metrics: Metrics::default(),
-            slots: Slots::new(rules),
+            slots: Slots::new(rules, memory.free(), one.session),
             connections: Arc::new(Semaphore::new(limits.connections.clamp(1, Semaphore::MAX_PERMITS))),
             origins: options.origins.clone(),
             phase: watch::Sender::new(Phase::Running),
@@ -222,6 +218,12 @@ impl Server {
     #[must_use]
     pub fn sessions(&self) -> usize {
         self.sessions
+    }
+
+    /// What one session of the plan may hold at most, in bytes.
+    #[must_use]
+    pub fn session_memory(&self) -> SessionMemory {
+        self.shared.plan.memory()
     }
 
     /// The counters of the server at this moment.

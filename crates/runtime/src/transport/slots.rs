@@ -4,6 +4,7 @@
 //! served. Guests are many and cheap. When there are too many, the one that came first gives its place. A session that keeps the server
 //! waiting while others stand in line gives its slot, as [`Rules`] say.
 
+use super::memory::{grains, Share, GRAIN};
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::{Duration, Instant};
@@ -50,8 +51,10 @@ pub(super) struct Count {
     pub active: usize,
     /// That are connected and have sent nothing to work on.
     pub guests: usize,
-    /// That wait for a slot.
+    /// That wait for a slot, or for memory.
     pub in_line: usize,
+    /// Bytes that sessions have reserved, now and at most since the start.
+    pub reserved: [u64; 2],
 }
 
 /// A session that holds a slot.
@@ -61,6 +64,8 @@ struct Holder {
     /// Since when the server waits for its client; whether between two blocks.
     waits: Option<(Instant, bool)>,
     gives: Arc<Notify>,
+    /// Whether it has memory of each share.
+    has: [bool; Share::ALL],
 }
 
 #[derive(Default)]
@@ -70,19 +75,44 @@ struct State {
     holders: BTreeMap<u64, Holder>,
     in_line: usize,
     begun: u64,
+    most_reserved: u64,
+}
+
+fn free_bytes(memory: &[Arc<Semaphore>; Share::ALL]) -> u64 {
+    memory.iter().fold(0, |sum, share| sum + share.available_permits() as u64 * GRAIN)
 }
 
 /// All places of a server.
 pub(super) struct Slots {
     rules: Rules,
     free: Arc<Semaphore>,
+    /// Memory for set-ups and for blocks.
+    memory: [Arc<Semaphore>; Share::ALL],
+    /// Bytes of all set-ups and blocks, and of what every slot has.
+    whole: u64,
+    session: u64,
     state: Mutex<State>,
 }
 
 impl Slots {
-    pub(super) fn new(rules: Rules) -> Arc<Self> {
+    /// Places with so much memory for set-ups and blocks, and `session` bytes for every slot.
+    pub(super) fn new(rules: Rules, memory: [Arc<Semaphore>; Share::ALL], session: u64) -> Arc<Self> {
         let free = Arc::new(Semaphore::new(rules.slots));
-        Arc::new(Self { rules, free, state: Mutex::default() })
+        let whole = free_bytes(&memory);
+        Arc::new(Self { rules, free, memory, whole, session, state: Mutex::default() })
+    }
+
+    /// Sessions that hold a slot, and bytes that they have reserved.
+    fn reserved(&self) -> (usize, u64) {
+        let active = self.rules.slots - self.free.available_permits().min(self.rules.slots);
+        (active, self.whole.saturating_sub(free_bytes(&self.memory)) + active as u64 * self.session)
+    }
+
+    /// Notes what is reserved now, when something was.
+    fn note(&self) {
+        let (_, reserved) = self.reserved();
+        let mut state = self.state();
+        state.most_reserved = state.most_reserved.max(reserved);
     }
 
     fn state(&self) -> MutexGuard<'_, State> {
@@ -105,17 +135,19 @@ impl Slots {
         state.guests.insert(number, gives.clone());
         drop(state);
         let (slots, turned) = (self.clone(), Mutex::new(Instant::now()));
-        Some(Place { slots, number, gives, slot: OnceLock::new(), begun: watch::Sender::new(false), turned })
+        let (slot, begun, memory) = (OnceLock::new(), watch::Sender::new(false), Mutex::default());
+        Some(Place { slots, number, gives, slot, begun, turned, memory })
     }
 
     /// No more places.
     pub(super) fn close(&self) {
         self.free.close();
+        self.memory.iter().for_each(|share| share.close());
     }
 
     /// Whether a client that comes now would stand in line.
     pub(super) fn full(&self) -> bool {
-        self.free.available_permits() == 0
+        self.free.available_permits() == 0 || self.state().in_line > 0
     }
 
     /// Whether the server takes nobody any more.
@@ -126,12 +158,14 @@ impl Slots {
     /// What is told of the places.
     pub(super) fn count(&self) -> Count {
         let state = self.state();
-        let active = self.rules.slots - self.free.available_permits().min(self.rules.slots);
-        Count { begun: state.begun, active, guests: state.guests.len(), in_line: state.in_line }
+        let (active, now) = self.reserved();
+        let reserved = [now, state.most_reserved];
+        Count { begun: state.begun, active, guests: state.guests.len(), in_line: state.in_line, reserved }
     }
 
-    /// Tells the session that has kept the server waiting for longest beyond what it may to give its slot.
-    fn make_room(&self) {
+    /// Tells the session that has kept the server waiting for longest beyond what it may to give its slot; of those that have memory of
+    /// `share` where that is missing.
+    fn make_room(&self, share: Option<Share>) {
         let now = Instant::now();
         let mut state = self.state();
         let patience =
@@ -144,7 +178,9 @@ impl Slots {
             let old = age.checked_sub(if resting { self.rules.session } else { 2 * self.rules.session });
             stalled.max(old)
         };
-        let most = state.holders.iter().filter_map(|(n, h)| Some((beyond(h)?, *n))).max();
+        let of_use = |h: &Holder| share.is_none_or(|share| h.has[share as usize]);
+        let most =
+            state.holders.iter().filter(|(_, h)| of_use(h)).filter_map(|(n, h)| Some((beyond(h)?, *n))).max();
         if let Some(holder) = most.and_then(|(_, number)| state.holders.remove(&number)) {
             holder.gives.notify_one();
         }
@@ -157,6 +193,7 @@ pub(super) struct Place {
     number: u64,
     gives: Arc<Notify>,
     slot: OnceLock<OwnedSemaphorePermit>,
+    memory: Mutex<[Option<OwnedSemaphorePermit>; Share::ALL]>,
     /// Whether there is a slot, for those that wait for it.
     begun: watch::Sender<bool>,
     /// When the server last began or ended waiting for the client.
@@ -204,39 +241,87 @@ impl Place {
         if self.works() {
             return Ok(());
         }
-        let (slots, start) = (self.slots.clone(), Instant::now());
-        {
-            let mut state = slots.state();
-            // It was another's turn before this one came to stand in line.
-            state.guests.remove(&self.number).ok_or(Refused::Busy)?;
-            state.in_line += 1;
-        }
-        let mut acquire = std::pin::pin!(slots.free.clone().acquire_owned());
-        let found = loop {
-            tokio::select! {
-                biased;
-                slot = &mut acquire => break slot.map_err(|_| Refused::Stopping),
-                () = tokio::time::sleep(LOOK) => {
-                    if start.elapsed() > slots.rules.line {
-                        break Err(Refused::Busy);
-                    }
-                    slots.make_room();
-                }
-            }
-        };
-        let mut state = slots.state();
-        state.in_line -= 1;
-        let now = Instant::now();
-        let holder = Holder { since: now, worked: Duration::ZERO, waits: None, gives: self.gives.clone() };
-        let slot = found?;
+        // It was another's turn before this one came to stand in line.
+        self.slots.state().guests.remove(&self.number).ok_or(Refused::Busy)?;
+        let slot = self.line(&self.slots.free, 1, None).await?;
+        let (gives, has) = (self.gives.clone(), [false; Share::ALL]);
+        let holder = Holder { since: Instant::now(), worked: Duration::ZERO, waits: None, gives, has };
+        let mut state = self.slots.state();
         state.holders.insert(self.number, holder);
         state.begun += 1;
         drop(state);
+        self.slots.note();
         self.turn();
         // Empty until now: one session asks for one slot after the other.
         let _ = self.slot.set(slot);
         self.begun.send_replace(true);
         Ok(())
+    }
+
+    /// Stands in line for so many permits; who keeps the server waiting meanwhile gives what it has.
+    async fn line(
+        &self,
+        free: &Arc<Semaphore>,
+        permits: u32,
+        share: Option<Share>,
+    ) -> Result<OwnedSemaphorePermit, Refused> {
+        let (slots, start) = (&self.slots, Instant::now());
+        slots.state().in_line += 1;
+        let mut acquire = std::pin::pin!(free.clone().acquire_many_owned(permits));
+        let found = loop {
+            tokio::select! {
+                biased;
+                found = &mut acquire => break found.map_err(|_| Refused::Stopping),
+                () = tokio::time::sleep(LOOK) => {
+                    if start.elapsed() > slots.rules.line {
+                        break Err(Refused::Busy);
+                    }
+                    slots.make_room(share);
+                }
+            }
+        };
+        slots.state().in_line -= 1;
+        found
+    }
+
+    fn memory(&self) -> MutexGuard<'_, [Option<OwnedSemaphorePermit>; Share::ALL]> {
+        self.memory.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Stands in line for memory, and for a slot where there is none yet. What is there of the share already is enough, or goes back first.
+    ///
+    /// # Errors
+    /// [`Refused`] when it did not come free in time, or will not.
+    pub(super) async fn reserve(&self, share: Share, bytes: u64) -> Result<(), Refused> {
+        let wanted = grains(bytes);
+        if wanted == 0 {
+            return Ok(());
+        }
+        self.work().await?;
+        let has = self.memory()[share as usize].as_ref().map_or(0, OwnedSemaphorePermit::num_permits);
+        if has >= wanted as usize {
+            return Ok(());
+        }
+        self.release(share);
+        let permit = self.line(&self.slots.memory[share as usize], wanted, Some(share)).await?;
+        self.memory()[share as usize] = Some(permit);
+        // The wait was no work for the client.
+        self.turn();
+        self.slots.note();
+        self.has(share, true);
+        Ok(())
+    }
+
+    /// Gives memory of a share back.
+    pub(super) fn release(&self, share: Share) {
+        self.memory()[share as usize] = None;
+        self.has(share, false);
+    }
+
+    fn has(&self, share: Share, whether: bool) {
+        if let Some(holder) = self.slots.state().holders.get_mut(&self.number) {
+            holder.has[share as usize] = whether;
+        }
     }
 
     /// The server waits for the client from now on; `resting` between two blocks.
@@ -277,6 +362,11 @@ mod tests {
         session: Duration::from_secs(3600),
     };
 
+    /// Places with 100 grains of memory for set-ups, and as many for blocks.
+    fn slots_of(rules: Rules) -> Arc<Slots> {
+        Slots::new(rules, [100, 100].map(|n| Arc::new(Semaphore::new(n))), 1000)
+    }
+
     async fn taken(slots: &Arc<Slots>) -> Place {
         let place = slots.enter().unwrap();
         place.work().await.unwrap();
@@ -285,12 +375,12 @@ mod tests {
 
     #[tokio::test]
     async fn guests_take_no_slot_and_the_oldest_gives_its_place() {
-        let slots = Slots::new(RULES);
+        let slots = slots_of(RULES);
         let [first, second, third] = [(); 3].map(|()| slots.enter().unwrap());
         first.given().await;
         assert!(!slots.full() && slots.count().guests == 2);
         third.work().await.unwrap();
-        let now = Count { begun: 1, active: 1, guests: 1, in_line: 0 };
+        let now = Count { begun: 1, active: 1, guests: 1, in_line: 0, reserved: [1000, 1000] };
         assert!(slots.full() && slots.count() == now);
         drop(third);
         second.work().await.unwrap();
@@ -298,7 +388,7 @@ mod tests {
 
     #[tokio::test]
     async fn a_place_that_was_given_away_gets_no_slot() {
-        let slots = Slots::new(RULES);
+        let slots = slots_of(RULES);
         let first = slots.enter().unwrap();
         let _others = [slots.enter(), slots.enter()];
         assert_eq!(first.work().await, Err(Refused::Busy));
@@ -306,7 +396,7 @@ mod tests {
 
     #[tokio::test]
     async fn who_keeps_a_full_server_waiting_gives_its_slot() {
-        let slots = Slots::new(RULES);
+        let slots = slots_of(RULES);
         let silent = taken(&slots).await;
         silent.waits(false);
         let (start, next) = (Instant::now(), slots.enter().unwrap());
@@ -322,7 +412,7 @@ mod tests {
     #[tokio::test]
     async fn a_session_in_work_and_an_empty_line_keep_their_slots() {
         let rules = Rules { line: Duration::from_millis(500), ..RULES };
-        let slots = Slots::new(rules);
+        let slots = slots_of(rules);
         let working = taken(&slots).await;
         let next = slots.enter().unwrap();
         assert_eq!(next.work().await, Err(Refused::Busy));
@@ -334,7 +424,7 @@ mod tests {
     #[tokio::test]
     async fn old_sessions_give_their_slot_between_blocks() {
         let rules = Rules { patience: Duration::from_secs(60), session: Duration::from_millis(300), ..RULES };
-        let slots = Slots::new(rules);
+        let slots = slots_of(rules);
         let old = taken(&slots).await;
         old.waits(true);
         let (start, next) = (Instant::now(), slots.enter().unwrap());
@@ -348,11 +438,98 @@ mod tests {
 
     #[tokio::test]
     async fn nobody_enters_a_stopping_server() {
-        let slots = Slots::new(RULES);
+        let slots = slots_of(RULES);
         let (working, next) = (taken(&slots).await, slots.enter().unwrap());
         slots.close();
         assert_eq!(next.work().await, Err(Refused::Stopping));
         assert!(slots.enter().is_none() && slots.closed());
         drop(working);
+    }
+
+    const WHOLE: u64 = 100 * 4096;
+
+    #[tokio::test]
+    async fn memory_is_waited_for_in_order_and_comes_back() {
+        let slots = slots_of(Rules { slots: 3, guests: 3, ..RULES });
+        let (first, large, small) = (taken(&slots).await, taken(&slots).await, taken(&slots).await);
+        first.reserve(Share::Block, WHOLE / 2).await.unwrap();
+        // A small one that comes after a large one waits behind it.
+        let order = Mutex::new(Vec::new());
+        tokio::join!(
+            async {
+                large.reserve(Share::Block, WHOLE).await.unwrap();
+                order.lock().unwrap().push("large");
+                large.release(Share::Block);
+            },
+            async {
+                tokio::time::sleep(Duration::from_millis(20)).await;
+                small.reserve(Share::Block, WHOLE / 2).await.unwrap();
+                order.lock().unwrap().push("small");
+            },
+            async {
+                tokio::time::sleep(Duration::from_millis(60)).await;
+                assert!(order.lock().unwrap().is_empty() && slots.full() && slots.count().in_line == 2);
+                // Set-ups are another share.
+                first.reserve(Share::SetUp, WHOLE).await.unwrap();
+                first.release(Share::Block);
+            }
+        );
+        assert_eq!(*order.lock().unwrap(), ["large", "small"]);
+        // `first` has its set-up and `small` half of the blocks; at most that set-up and the large block were reserved together.
+        assert_eq!(slots.count().reserved, [3000 + WHOLE + WHOLE / 2, 3000 + 2 * WHOLE]);
+        drop((first, large, small));
+        assert_eq!(slots.memory.each_ref().map(|s| s.available_permits()), [100, 100]);
+    }
+
+    #[tokio::test]
+    async fn who_announces_much_and_sends_nothing_gives_its_memory() {
+        let slots = slots_of(Rules { slots: 3, guests: 3, ..RULES });
+        let (hoarder, idle, good) = (taken(&slots).await, taken(&slots).await, taken(&slots).await);
+        hoarder.reserve(Share::Block, WHOLE).await.unwrap();
+        hoarder.waits(false);
+        // One that keeps the server waiting without memory of this kind would be of no use.
+        idle.reserve(Share::SetUp, WHOLE).await.unwrap();
+        idle.waits(true);
+        let start = Instant::now();
+        let (got, ()) = tokio::join!(good.reserve(Share::Block, 4096), async {
+            hoarder.given().await;
+            drop(hoarder);
+        });
+        got.unwrap();
+        assert!(start.elapsed() < Duration::from_secs(1), "{:?}", start.elapsed());
+        assert!(tokio::time::timeout(Duration::from_millis(300), idle.given()).await.is_err());
+    }
+
+    #[tokio::test]
+    async fn memory_that_does_not_come_free_is_refused() {
+        let rules = Rules { slots: 2, line: Duration::from_millis(200), ..RULES };
+        let slots = slots_of(rules);
+        let (working, next) = (taken(&slots).await, taken(&slots).await);
+        working.reserve(Share::Block, WHOLE).await.unwrap();
+        assert_eq!(next.reserve(Share::Block, 1).await, Err(Refused::Busy));
+        // More of the same share: what is there goes back first, so that nobody waits for itself.
+        working.reserve(Share::Block, WHOLE / 2).await.unwrap();
+        slots.close();
+        assert_eq!(next.reserve(Share::SetUp, 1).await, Err(Refused::Stopping));
+    }
+
+    #[tokio::test]
+    async fn time_in_line_is_no_work_that_buys_patience() {
+        let slots = slots_of(Rules { slots: 3, guests: 3, ..RULES });
+        let (first, second, third) = (taken(&slots).await, taken(&slots).await, taken(&slots).await);
+        first.reserve(Share::Block, WHOLE).await.unwrap();
+        let (got, ()) = tokio::join!(second.reserve(Share::Block, WHOLE), async {
+            tokio::time::sleep(Duration::from_millis(400)).await;
+            first.release(Share::Block);
+        });
+        got.unwrap();
+        second.waits(false);
+        let start = Instant::now();
+        let (got, ()) = tokio::join!(third.reserve(Share::Block, WHOLE), async {
+            second.given().await;
+            drop(second);
+        });
+        got.unwrap();
+        assert!(start.elapsed() < Duration::from_secs(2), "{:?}", start.elapsed());
     }
 }
