@@ -1,4 +1,4 @@
-# make setup | demo | test | constant-time | lint | licences | wheel | bench-quick | fuzz-quick | peers | clean; each does all its own set-up.
+# make setup | demo | test | constant-time | lint | licences | wheel | docs | bench-quick | fuzz-quick | peers | clean; each does all its own set-up.
 SHELL := /bin/bash
 PYTHON ?= $(shell for v in python3.12 python3.11 python3.10 python3.13 python3; do \
 	$$v -c 'import sys; sys.exit(sys.version_info < (3, 10))' 2>/dev/null && echo $$v && break; done)
@@ -21,7 +21,7 @@ export RUSTUP_HOME := $(TOOLCHAIN)/rustup
 NEEDS_CARGO := $(TOOLCHAIN)/.installed
 endif
 
-.PHONY: setup demo test test-rust test-python constant-time lint licences wheel bench-quick soak fuzz-quick fuzz-corpus peers clean
+.PHONY: setup demo test test-rust test-python constant-time lint licences wheel docs bench-quick soak fuzz-quick fuzz-corpus peers clean
 
 setup: $(VENV)/.built $(VENV)/.benchmarks
 
@@ -95,6 +95,15 @@ wheel: setup
 	@rm -rf target/wheels
 	@$(BIN)/maturin build --profile $(WHEEL_PROFILE) --locked -q --out target/wheels
 	$(BIN)/python -m tests.gates.wheel target/wheels/*.whl
+
+# The documentation site, in out/docs: strict, a link that leads nowhere is an error. Its tools have an environment of their own.
+out/.docs: docs/requirements.txt
+	@echo "== tools of the documentation site in out/.docs"
+	@$(PYTHON) -m venv $@ && $@/bin/pip install -q --disable-pip-version-check -r $< && touch $@
+
+docs: out/.docs
+	@NO_MKDOCS_2_WARNING=1 out/.docs/bin/mkdocs build --strict --quiet
+	@echo "== the site is in out/docs"
 
 bench-quick: setup
 	@list=$$($(BIN)/hushnet bench --list --json) || exit 1; \

@@ -1,4 +1,7 @@
-"""Every command that a document shows exists as it is written; those of the README and of docs/command-line.md run."""
+"""Every command that a document shows exists as it is written; those of the README and of the pages for users run.
+
+So does every piece of Python in a document.
+"""
 
 from __future__ import annotations
 
@@ -7,8 +10,10 @@ import os
 import re
 import shlex
 import shutil
+import socket
 import subprocess
 import sys
+import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -19,6 +24,7 @@ import typer
 from hushnet import demos, zoo
 from hushnet.cli.main import app
 from sklearn.datasets import load_breast_cancer
+from sklearn.linear_model import LogisticRegression
 from sklearn.neural_network import MLPClassifier
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
@@ -28,7 +34,8 @@ from tests.test_messages import Done, hush
 ROOT = Path(__file__).parent.parent
 # what a changelog tells was so once
 DOCUMENTS = sorted({*ROOT.glob("*.md"), *ROOT.glob("docs/**/*.md"), ROOT / "fuzz/README.md"} - {ROOT / "CHANGELOG.md"})
-RUN = ("README.md", "docs/command-line.md")
+# pages whose commands and Python run here, in their order and in a folder of their own
+PAGES = ("getting-started", "trust-models", "bring-a-model", "speed")
 # what a shell would do with the rest of a line is not the command's
 _END = re.compile(r"\s[|;&>]\s?|\s#")
 _GROUP = typer.main.get_command(app)
@@ -166,6 +173,96 @@ def runnable(document: str) -> list[list[str]]:
     return [
         words[1:] for words in found if words[1] not in left_out and words[1:3] != ["zoo", "get"] and words[1][0] != "-"
     ]
+
+
+@pytest.mark.parametrize("page", PAGES)
+def test_commands_and_python_of_a_page_run_in_their_order(
+    page: str, folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    if page != "getting-started":  # which makes its own files
+        shutil.copytree(folder, tmp_path, dirs_exist_ok=True, ignore=shutil.ignore_patterns("*.hush"))
+    ran = []
+    for language, text in blocks((ROOT / f"docs/{page}.md").read_text()):
+        if language == "python":
+            run_python(text)
+            ran.append("python")
+        for words, _ in commands(f"```\n{text}\n```") if not language else ():
+            if words[0] == "hushnet" and words[1] != "serve":
+                done = asked_of_a_server(words[2:]) if words[1] == "infer" else hush(*words[1:])
+                assert done.returncode == 0, (words, done.stderr)
+                ran.append(words[1])
+    wanted = {
+        "getting-started": ["python", "check", "compare", "compile", "explain", "run", "infer", "python"],
+        "trust-models": ["compile", "run", "compile", "explain", "run", "compile", "run"],
+        "bring-a-model": ["check", "compile", "python", "python", "python"],
+        "speed": ["compile", "run", "explain"],
+    }
+    assert ran == wanted[page]
+
+
+def blocks(text: str) -> list[tuple[str, str]]:
+    """Blocks of code with their language, which is "" for commands."""
+    return re.findall(r"^```([a-z]*)\n(.*?)^```$", text, flags=re.MULTILINE | re.DOTALL)
+
+
+def run_python(text: str, **names: object) -> dict[str, object]:
+    """Runs a piece of Python; what needs PyTorch is compiled only where there is none."""
+    code, found = compile(text, "<a document>", "exec"), {"__name__": "__main__", **names}
+    if "import torch" not in text or importlib.util.find_spec("torch") is not None:
+        exec(code, found)
+    return found
+
+
+def asked_of_a_server(words: list[str]) -> Done:
+    """``hushnet infer`` of an address at which the plan of the page is served, by the command line as well."""
+    program = "from hushnet.cli import main; main()"
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        address = f"127.0.0.1:{free.getsockname()[1]}"
+    command = [sys.executable, "-c", program, "serve", "private.hush", "--listen", address]
+    served = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+    try:
+        for _ in range(600):
+            done = hush("infer", f"hush://{address}", *words[1:])
+            if done.returncode == 0 or "cannot connect" not in done.stderr or served.poll() is not None:
+                break
+            time.sleep(0.1)
+        return done
+    finally:
+        served.terminate()
+        served.wait(timeout=60)
+
+
+def test_python_of_the_readme_and_of_the_models_page_runs(
+    folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    shutil.copytree(folder, tmp_path, dirs_exist_ok=True, ignore=shutil.ignore_patterns("*.hush"))
+    rows, y = np.load("x.npy"), np.load("y.npy")
+    pipeline = make_pipeline(StandardScaler(), LogisticRegression(max_iter=500)).fit(rows, y)
+    known = {"samples": rows, "x": np.load("images.npy"), "pipeline": pipeline, "rows": rows[:20]}
+    server = hushnet.serve(hushnet.compile("model.onnx", calibration=rows, batch=64))
+    try:
+        (text,) = (text for language, text in blocks((ROOT / "README.md").read_text()) if language == "python")
+        assert "hushs://host:8765" in text
+        found = run_python(text.replace("hushs://host:8765", f"hush://127.0.0.1:{server.port}"), **known)
+    finally:
+        server.stop()
+    assert len(found["y"]) == len(known["x"])
+    imports = {"make_pipeline": make_pipeline, "StandardScaler": StandardScaler, "hushnet": hushnet}
+    for language, text in blocks((ROOT / "docs/models.md").read_text()):
+        if language == "python":
+            found = run_python(text, LogisticRegression=LogisticRegression, x=rows, y=y, rows=rows[:20], **imports)
+    assert (found["result"].label == found["model"].predict(rows[:20])).all()
+
+
+def test_every_piece_of_python_in_a_document_is_run() -> None:
+    ran = {"README.md", "docs/models.md", *(f"docs/{page}.md" for page in PAGES)}
+    # a row of a table in the source, not a program
+    fragments = {"docs/add-a-linear-method.md"}
+    having = {path.relative_to(ROOT).as_posix() for path in DOCUMENTS if "```python" in path.read_text()}
+    assert having == ran & having | fragments and len(having) >= 5
 
 
 def test_the_commands_of_the_readme_run_in_their_order(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -203,8 +203,10 @@ def test_bits_that_are_tried_depend_on_what_is_asked_for(monkeypatch: pytest.Mon
         return list(asked)
 
     usual = [(bits, "auto", None, 12) for bits in (8, 10, 12, 14)] + [(12, "auto", None, 14), (13, "auto", None, 16)]
-    assert tried() == [*usual, (14, 14, "rotation-free", 12), (16, 16, "rotation-free", 12)]
-    assert tried(batch=8) == [*usual, (14, 14, "batch", 12), (16, 16, "batch", 12)]
-    assert tried(method="cheetah") == [(*row[:2], "cheetah", row[3]) for row in usual]
+    # with sums that calibration bounds at last
+    sums = [(14, "auto", None, 14), (14, "auto", None, 16)]
+    assert tried() == [*usual, (14, 14, "rotation-free", 12), (16, 16, "rotation-free", 12), *sums]
+    assert tried(batch=8) == [*usual, (14, 14, "batch", 12), (16, 16, "batch", 12), *sums]
+    assert tried(method="cheetah") == [(*row[:2], "cheetah", row[3]) for row in [*usual, *sums]]
     assert tried(activation_bits=10) == [(bits, 10, None, 12) for bits in (8, 10, 12, 14)]
     assert tried(weight_bits=9) == [(9, "auto", None, 12)]

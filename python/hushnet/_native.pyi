@@ -124,7 +124,7 @@ class ServerHandle:
         """Sessions that may be in work at once: ``max_sessions``, or fewer where ``memory_limit`` does not hold so many."""
     @property
     def session_memory(self) -> dict[str, int]:
-        """The most bytes that one session may hold: ``session`` from its slot to its end, ``set_up`` from its first work on, ``block`` while the largest block is in work."""
+        """The most bytes that one session of any model may hold: ``session`` from its slot to its end, ``set_up`` from its first work on, ``block`` while the largest block is in work."""
     @property
     def running(self) -> bool: ...
     def reload_certificate(self) -> None:
@@ -133,6 +133,24 @@ class ServerHandle:
         Raises:
             TransportError: the files cannot be used; the certificate that the server has stays.
         """
+    def reload_tokens(self) -> None:
+        """Reads the file of tokens again, for clients from now on.
+
+        Raises:
+            TransportError: the file cannot be used; the tokens that the server has stay.
+        """
+    def set_models(self, plans: dict[str, Plan]) -> None:
+        """Serves these plans, by name, from now on; sessions keep the one that they began with.
+
+        Raises:
+            TransportError, PlanError: they cannot be served; the models that the server has stay.
+        """
+    @property
+    def models(self) -> dict[str, int]:
+        """Bytes that a session of each model may hold, by name."""
+    @property
+    def admin_address(self) -> str | None:
+        """``host:port`` of the listener for health and metrics; None where there is none."""
     def stop(self) -> None:
         """Refuses new sessions, lets blocks in work finish within the grace period; returns at once."""
     def join(self, timeout: float | None = None) -> bool:
@@ -170,7 +188,7 @@ def run(
     """
 
 def serve(
-    plan: Plan,
+    plan: Plan | dict[str, Plan],
     host: str = "127.0.0.1",
     port: int = 0,
     tls_cert: Path | None = None,
@@ -188,6 +206,14 @@ def serve(
     patience: float = 1.0,
     session_time: float = 3600.0,
     origins: list[str] | None = None,
+    tokens: Path | None = None,
+    client_ca: Path | None = None,
+    admin: tuple[str, int] | None = None,
+    list_models: bool = False,
+    connections_per_peer: int | None = None,
+    sessions_per_peer: int | None = None,
+    hourly_bytes_per_peer: int | None = None,
+    hourly_bytes: int | None = None,
     keys: Path | None = None,
     keys_quota: int | None = None,
     keys_age: float | None = None,
@@ -195,6 +221,7 @@ def serve(
     """Starts a server (``/ws``, ``/healthz``, ``/metrics``) on threads of its own and returns at once.
 
     Args:
+        plan: one, under the name "model", or plans by the names that clients ask for.
         weight_memory: as in :func:`run`.
         port: 0 for any free one.
         tls_cert: PEM file with the certificate chain; with ``tls_key``.
@@ -209,13 +236,19 @@ def serve(
         patience: seconds that a session may keep a full server waiting while others stand in line, beside ten times what the server worked for it.
         session_time: age in seconds at which a session of a full server gives its slot to the next in line, between two blocks.
         origins: origins (``https://host``) whose web pages may open ``/ws``, beside the server's own.
+        tokens: file of the tokens that clients need, lines ``name token`` or ``name sha256:HEX``.
+        client_ca: PEM file of authorities; clients need a certificate that one of them has signed.
+        admin: host and port for health, metrics and what is told of models; the port of clients then has ``/ws`` and ``/livez``.
+        list_models: clients that ask for a model that there is not learn the names of those that there are.
+        connections_per_peer, sessions_per_peer: of one peer at once; None for no limit of their own.
+        hourly_bytes_per_peer, hourly_bytes: bytes of frames in an hour, of one peer and of all.
         keys: folder that evaluation keys of non-interactive clients are kept in.
         keys_quota: bytes of all keys in the folder (default 16 GiB); those used longest ago make room.
         keys_age: seconds after which keys that no session has used are removed (default 30 days).
 
     Raises:
-        PlanError: the plan has no weights, or one session needs more than ``memory_limit``.
-        TransportError: the port or the certificate cannot be used.
+        PlanError: a plan has no weights, or one session needs more than ``memory_limit``.
+        TransportError: the port, the certificate, the tokens or a name cannot be used.
     """
 
 def connect(
@@ -232,6 +265,9 @@ def connect(
     setups_quota: int | None = None,
     setups_age: float | None = None,
     plan_digest: str | None = None,
+    model: str | None = None,
+    token: str | None = None,
+    cert: tuple[Path, Path] | None = None,
     keys: Path | None = None,
 ) -> Client:
     """Connects to ``hush://host:port``, ``hushs://`` (TLS), ``ws://`` or ``wss://`` and receives the server's plan.
@@ -246,8 +282,14 @@ def connect(
         setups_quota: bytes of all set-ups in the folder (default 16 GiB).
         setups_age: seconds after which set-ups that no session has used are removed (default 30 days).
         plan_digest: 64 hexadecimal digits that a two-party plan's digest must be.
+        model: the one of several to ask for; ``hush://host/NAME`` says it, too.
+        token: what shows that this client may ask; it goes over TLS only, or to this machine.
         keys: folder that the secret of this client's keys is kept in between non-interactive sessions with this server.
+        cert: PEM files of certificate and key, for servers that ask clients for them.
     """
+
+def is_model_name(name: str) -> bool:
+    """Whether a server's model may be called so: letters, digits, ``.``, ``_`` and ``-``, no ``..``."""
 
 PLAN_VERSION: int
 """Version of the plan format that this build reads and writes."""
@@ -284,6 +326,15 @@ def fit_function(
 
     Raises:
         ValueError: no form reaches the error.
+    """
+
+def fit_exponential(
+    of: tuple[float, float], interval: tuple[int, int, int], ring_bits: int, fraction: int, error: float
+) -> tuple[str, list[int], bytes, float]:
+    """As ``fit_function``, of ``factor * e^(rate * x)`` for two positive numbers: one coefficient a segment, for about half of the bytes.
+
+    Raises:
+        ValueError: no form reaches the error, or a number is not positive.
     """
 
 def reach_bits(bound: int) -> int:

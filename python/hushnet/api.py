@@ -419,8 +419,17 @@ def _reaches(plan: Plan, inputs: dict[str, np.ndarray]) -> list[dict[str, Any]]:
     ] + plain.reaches
 
 
+def _served(
+    model: Model | str | Path | Mapping[str, Model | str | Path], allow_insecure: bool
+) -> _native.Plan | dict[str, _native.Plan]:
+    """What a server takes: one plan, or plans by name."""
+    if not isinstance(model, Mapping):
+        return _loaded(model, allow_insecure).native(allow_insecure=allow_insecure)
+    return {name: _loaded(one, allow_insecure).native(allow_insecure=allow_insecure) for name, one in model.items()}
+
+
 def serve(
-    model: Model | str | Path,
+    model: Model | str | Path | Mapping[str, Model | str | Path],
     *,
     host: str = "127.0.0.1",
     port: int = 0,
@@ -439,6 +448,14 @@ def serve(
     patience: float = 1.0,
     session_time: float = 3600.0,
     origins: Sequence[str] | None = None,
+    tokens: str | Path | None = None,
+    client_ca: str | Path | None = None,
+    admin: tuple[str, int] | None = None,
+    list_models: bool = False,
+    connections_per_peer: int | None = None,
+    sessions_per_peer: int | None = None,
+    hourly_bytes_per_peer: int | None = None,
+    hourly_bytes: int | None = None,
     keys: str | Path | None = None,
     keys_quota: int | None = None,
     keys_days: float | None = None,
@@ -446,10 +463,10 @@ def serve(
 ) -> _native.ServerHandle:
     """Starts a server in the background; ``handle.port`` tells the port, ``handle.stop()`` ends it.
 
-    Traces of two-party sessions: ``handle.traces()``.
+    Traces of two-party sessions: ``handle.traces()``. Other models from now on: ``handle.set_models({name: plan})``.
 
     Args:
-        model: a compiled network, or the path of its ``.hush`` file.
+        model: a compiled network, the path of its ``.hush`` file, or several by the names that clients ask for.
         port: 0 for any free one.
         tls_cert: PEM file with the certificate chain; with ``tls_key``.
         max_sessions: in work at once. A client takes a slot when it sends something to work on, not when it connects.
@@ -468,18 +485,27 @@ def serve(
         session_time: age in seconds at which a session of a full server gives its slot to the next in line, between
             two blocks.
         origins: origins (``https://host``) whose web pages may open ``/ws``, beside the server's own.
+        tokens: file of the tokens that clients need, lines ``name token`` or ``name sha256:HEX`` (docs/serving.md).
+        client_ca: PEM file of authorities; clients need a certificate that one of them has signed.
+        admin: host and port for health, metrics and what is told of models; the port of clients then has ``/ws`` and
+            ``/livez`` alone.
+        list_models: clients that ask for a model that there is not learn the names of those that there are.
+        connections_per_peer: at once, of one address; None for no limit of its own, as in what follows.
+        sessions_per_peer: in work at once, of one peer: the owner of a token, a certificate, or an address.
+        hourly_bytes_per_peer: bytes of frames in an hour, both ways together, of one peer.
+        hourly_bytes: bytes of frames in an hour of all peers.
         keys: non-interactive: folder that clients' evaluation keys are kept in, so that a client that comes again sends
             none, also after a restart.
         keys_quota: bytes of all keys in the folder (default 16 GiB); those used longest ago make room.
         keys_days: keys that no session has used for so many days are removed (default 30).
-        allow_insecure: serve a plan below 128 bits.
+        allow_insecure: serve plans below 128 bits.
 
     Raises:
-        PlanError: the plan has no weights, or one session needs more than ``memory_limit``.
-        TransportError: the port or the certificate cannot be used.
+        PlanError: a plan has no weights, or one session needs more than ``memory_limit``.
+        TransportError: the port, the certificate, the tokens or a name cannot be used.
     """
     return _native.serve(
-        _loaded(model, allow_insecure).native(allow_insecure=allow_insecure),
+        _served(model, allow_insecure),
         host,
         port,
         tls_cert=tls_cert,
@@ -497,6 +523,14 @@ def serve(
         patience=patience,
         session_time=session_time,
         origins=None if origins is None else list(origins),
+        tokens=tokens,
+        client_ca=client_ca,
+        admin=admin,
+        list_models=list_models,
+        connections_per_peer=connections_per_peer,
+        sessions_per_peer=sessions_per_peer,
+        hourly_bytes_per_peer=hourly_bytes_per_peer,
+        hourly_bytes=hourly_bytes,
         keys=None if keys is None else Path(keys),
         keys_quota=keys_quota,
         keys_age=None if keys_days is None else keys_days * 86400,
@@ -553,6 +587,9 @@ def connect(
     setups_days: float | None = None,
     max_memory: int | None = None,
     plan_digest: str | None = None,
+    model: str | None = None,
+    token: str | None = None,
+    cert: tuple[str | Path, str | Path] | None = None,
     keys: str | Path | None = None,
 ) -> Connection:
     """Connects to ``hush://host:port`` (``hushs://`` with TLS.
@@ -569,6 +606,9 @@ def connect(
             refused.
         plan_digest: what `Connection.plan_digest` must be (two-party): learnt elsewhere, it shows that the plan is not
             made for this client alone.
+        model: the one of several to ask for; ``hush://host/NAME`` and ``ws://host/ws/NAME`` say it, too.
+        token: what shows that this client may ask. It goes over TLS with a verified certificate, or to this machine.
+        cert: PEM files of certificate and key, for servers that ask clients for them.
         keys: folder that the secret of this client's keys is kept in, so that the next session with this server sends
             none where the server keeps them, too (non-interactive). The server learns that the same client comes again.
     """
@@ -585,6 +625,9 @@ def connect(
             setups_quota=setups_quota,
             setups_age=None if setups_days is None else setups_days * 86400,
             plan_digest=plan_digest,
+            model=model,
+            token=token,
+            cert=None if cert is None else (Path(cert[0]), Path(cert[1])),
             keys=Path(keys) if keys is not None else None,
         )
     )

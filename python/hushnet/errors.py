@@ -117,7 +117,15 @@ class RangeError(HushnetError, ValueError):
 
 
 class ProtocolError(HushnetError):
-    """The peer sent something that the protocol does not allow, or refused what we sent."""
+    """The peer sent something that the protocol does not allow, or refused what we sent.
+
+    Attributes:
+        code: what the peer's Error frame says (docs/wire-protocol.md); None where none came.
+        retry_after: seconds after which it says that trying again is worth it; None where it says nothing of it.
+    """
+
+    code: int | None = None
+    retry_after: float | None = None
 
 
 class TransportError(HushnetError):

@@ -210,3 +210,30 @@ def test_a_square_is_one_op():
     net = Net((4, 3))
     net.op("Mul", "x0", "x0")
     assert ops(run(net, passes.default)) == ["square"]
+
+
+def test_a_guard_against_what_is_no_number_is_gone():
+    net = Net((3, 4))
+    p = net.op("Softmax", "x0")
+    net.op("Where", net.op("IsNaN", p), net.constant(0.0), p)
+    assert ops(run(net, passes.default)) == ["softmax"]
+
+
+def test_products_and_sums_with_constants_are_affine():
+    net = Net((3, 4))
+    zero = net.op("Mul", "x0", net.constant(0.0))
+    three = net.op("Reshape", net.op("Add", zero, net.constant(3.0)), net.ints(0, 3, 4))
+    y = net.op("Mul", net.op("Sub", three, net.op("Relu", "x0")), three)
+    net.op("Add", net.op("Sub", y, three), zero)
+    graph = run(net, passes.default)
+    assert set(ops(graph)) == {"relu", "affine"} and len(ops(graph)) == 2
+
+
+def test_a_scale_a_feature_has_a_channel_a_feature():
+    net = Net((5, 6))
+    net.op("Add", net.op("Mul", net.op("Relu"), net.weight(6)), net.weight(6))
+    graph = run(net, passes.default)
+    assert [layer.geometry.input for layer in linears(graph)] == [(6, 1, 5)]
+    net = Net((5, 2, 3))
+    net.op("Mul", net.op("Relu"), net.weight(5, 1, 3))
+    assert [layer.geometry.input for layer in linears(run(net, passes.default))] == [(15, 1, 2)]

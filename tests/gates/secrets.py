@@ -35,6 +35,8 @@ CLIENT: dict[str, set[str]] = {
     "runtime/src/non_interactive/client.rs": {"NonInteractiveClient"},
     "runtime/src/non_interactive/kept.rs": {"KeptSecret"},
     "runtime/src/session/client.rs": {"AnyClient"},
+    # What shows that a client may ask; the server knows hashes.
+    "runtime/src/transport/token.rs": {"AccessToken"},
     "runtime/src/two_party/client.rs": {"TwoPartyClient"},
 }
 # What a server alone holds: weights, masks and randomness of its answers, and sessions with them.
@@ -105,6 +107,10 @@ PUBLIC: dict[str, set[str]] = {
 SERVER_FILES: dict[str, tuple[str, ...]] = {
     "all": (
         "runtime/src/session/server.rs",
+        "runtime/src/transport/greeting.rs",
+        "runtime/src/transport/models.rs",
+        "runtime/src/transport/pages_server.rs",
+        "runtime/src/transport/peers.rs",
         "runtime/src/transport/raw_server.rs",
         "runtime/src/transport/record.rs",
         "runtime/src/transport/server.rs",

@@ -12,11 +12,12 @@ from hushnet import zoo
 from hushnet.plan import Plan, PlanError
 from hushnet.planner import compile
 from hushnet.planner.few_images import bytes_sent, price
+from hushnet.planner.precision import DEAR, cheapest
 from hushnet.reference.numpy import run as clear
 from hushnet.report import explain, render
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from planner_graphs import graphs
+from planner_graphs import Builder, graphs
 
 
 def random_inputs(plan, images, seed=0):
@@ -97,3 +98,43 @@ def test_what_cannot_be_is_refused():
         layer[field] -= 2
         with pytest.raises(PlanError, match="does not stay below half of the scale"):
             Plan(changed.document, plan.weights).handle()
+
+
+def sure_of_nothing():
+    """A network of small sums whose probabilities are steep: the first bits do not reach the usual precision."""
+    b = Builder((8, 12, 12), seed=5)
+    b.conv(24, gain=4.0).op("hard_swish").conv(24, gain=4.0).op("hard_swish").conv(4, gain=8.0)
+    return b.op("reduce_mean", (4,), axes=[1, 2]).dense(3, gain=2000.0).op("softmax", axis=0).done()
+
+
+def test_no_plan_of_one_image_costs_a_hundred_times_another_for_the_usual_precision():
+    """More bits than the engine for few images takes were a plan of 175 GiB for one photo."""
+    graph = sure_of_nothing()
+    x = np.random.default_rng(1).uniform(-1, 1, (48, 8, 12, 12))
+    plan = compile(graph, calibration=x, batch=1)
+    assert plan.document["engine"] == "packed"
+    first = compile(graph, calibration=x, batch=1, weight_bits=8)
+    assert first.predicted["precision"]["reached"] < first.predicted["precision"]["asked"]
+    # bits of its own, no matter what the other engine would take
+    assert plan.predicted["precision"]["reached"] > first.predicted["precision"]["reached"] + 1
+    assert price(plan.predicted) < DEAR * price(first.predicted)
+    # who asks for more gets what there is, at its price
+    dear = compile(graph, calibration=x, batch=1, precision=plan.predicted["precision"]["reached"] + 1.0)
+    assert dear.document["engine"] == "batch" and price(dear.predicted) > 5 * price(plan.predicted)
+
+
+def test_the_cheapest_plan_leaves_dear_ones_alone():
+    def made(price_, reached):
+        return Plan({"predicted": {"price": price_, "precision": {"reached": reached}}}, {})
+
+    def taken(*pairs, priced=True):
+        plans = iter([made(*p) for p in pairs])
+        told = (lambda plan: plan.predicted["price"]) if priced else None
+        return cheapest(lambda: next(plans), [()] * len(pairs), 7.0, told).predicted["price"]
+
+    assert taken((1.0, 3.0), (300.0, 9.0)) == 1.0
+    assert taken((1.0, 3.0), (300.0, 9.0), priced=False) == 300.0
+    assert taken((1.0, 3.0), (7.0, 6.0), (300.0, 9.0), (2.0, 5.0)) == 7.0
+    assert taken((1.0, 3.0), (7.0, 8.0), (0.5, 9.0)) == 7.0
+    # a dear one that came first is no measure
+    assert taken((300.0, 6.0), (1.0, 3.0), (2.0, 5.0)) == 2.0

@@ -2,17 +2,21 @@
 
 from __future__ import annotations
 
+import io
+
 import numpy as np
 import pytest
 from hushnet import PlanError
 from hushnet.graph import Op
 from hushnet.planner import compile
 from hushnet.planner.precision import shortfalls, state
-from hushnet.planner.quality import decayed, likely, measure, squashed, steepest
+from hushnet.planner.quality import decayed, likely, measure, sequences, squashed, steepest
 from hushnet.reference import non_interactive as ciphers
 from hushnet.reference import numpy as fixed
 from hushnet.reference import two_party as shares
 from hushnet.reference.float import evaluate
+from hushnet.report import answers
+from rich.console import Console
 
 from tests.planner.planner_graphs import Builder
 from tests.planner.test_inputs import standardised, table
@@ -80,6 +84,37 @@ def test_at_most_one_row_of_a_thousand_has_a_larger_error_than_stated(name, grap
     # and says something: a usual row is not far below, the bound not far above
     assert predicted["expected_error"] / 2 < off.mean() < predicted["expected_error"] * 2
     assert predicted["max_error"] < 30 * np.quantile(off, 0.999) + 1e-9
+
+
+def test_a_softmax_at_several_places_has_as_many_labels() -> None:
+    """Characters of a line: the largest probability of the whole line is no answer."""
+    b = Builder((6,), seed=1).dense(12).op("reshape", (3, 4)).op("softmax", axis=1)
+    graph = b.done()
+    assert sequences(graph) == {b.at: ((3, 4), 1)}
+    assert sequences(Builder((6,), seed=1).dense(4).op("softmax", axis=0).done()) == {}
+    logits = np.random.default_rng(2).normal(size=(50, 3, 4)) * 3
+    logits[:, 0, 0] = 30.0
+    moved = logits.copy()
+    # the surest place stays, and one place of every row has another label
+    order = np.argsort(moved[:, 2], axis=-1)
+    rows = np.arange(50)
+    moved[rows, 2, order[:, -2]] = moved[rows, 2, order[:, -1]] + 0.1
+    planned_, exact = (np.exp(v) / np.exp(v).sum(axis=-1, keepdims=True) for v in (moved, logits))
+    seen = measure(planned_, exact, squash="softmax", several=((3, 4), 1))
+    assert (seen.agreement, seen.positions, seen.rows) == (pytest.approx(2 / 3), 3, 50)
+    assert measure(planned_, exact, squash="softmax").agreement == 1.0
+    # an axis in front
+    turned = (np.moveaxis(v, 2, 1) for v in (planned_, exact))
+    assert measure(*turned, squash="softmax", several=((4, 3), 0)).agreement == pytest.approx(2 / 3)
+    plan = compile(graph, calibration=np.random.default_rng(3).uniform(-1, 1, (40, 6)), batch=8)
+    assert plan.predicted["positions"] == 3
+    assert "of the 3 positions of 40 calibration rows" in explained(plan)
+
+
+def explained(plan) -> str:
+    console = Console(width=200, record=True, file=io.StringIO())
+    console.print(answers.table({"answers": answers.answers(plan.predicted)}, verbose=False))
+    return console.export_text()
 
 
 def test_polynomials_in_the_place_of_activations_count() -> None:
@@ -191,6 +226,12 @@ def test_softmax_and_sigmoid_count_as_if_every_row_stood_at_the_steepest_place()
     unsure = np.abs(planned_ - exact)[-1].max()
     assert measure(planned_[:-1], exact[:-1]).likely < unsure
     assert unsure < measure(planned_[:-1], exact[:-1], squash="softmax").likely
+    # errors of sure rows span many powers of ten, which is no tail that errors of other rows have
+    margins = np.concatenate([np.linspace(8, 40, 300), [2.5, 2.6, 4.0]])
+    sure = np.stack([margins, np.zeros(303)], axis=1)
+    exact, planned_ = (np.exp(v) / np.exp(v).sum(axis=1, keepdims=True) for v in (sure, sure + off / 4))
+    stated = measure(planned_, exact, squash="softmax").likely
+    assert np.abs(planned_ - exact).max() < stated < 4 * np.tanh(0.1 / 4)
     b = Builder((3,), seed=1).dense(2).op("softmax", axis=0)
     assert squashed(b.done()) == {b.at: "softmax"}
     assert isinstance(b.graph.nodes[-1], Op) and squashed(Builder((3,)).dense(2).done()) == {}

@@ -200,6 +200,25 @@ def squeeze_and_excite() -> Net:
     return n
 
 
+def test_gates_of_channels_have_fewer_bits_than_what_they_multiply():
+    """Their bits choose, twice, so every one of them costs; a product of two tensors of one size keeps all."""
+    net = squeeze_and_excite()
+    x = np.random.default_rng(1).uniform(-1, 1, (24, *net.shapes[0])).astype(np.float32)
+    plan = hushnet.compile(net.model(), trust="two-party", calibration=x, weight_bits=10, activation_bits=12).plan
+    (product,) = (s for s in plan.stages if s["kind"] == "product")
+    sizes = {np.prod(plan.tensors[t]["shape"]): plan.tensors[t]["reach_bits"] for t in product["in"]}
+    assert [sizes[size] for size in sorted(sizes)] == [9, 11]
+    b = Builder((2, 5, 5))
+    b.conv(3).op("relu")
+    first = b.at
+    graph = b.conv(3).op("mul", others=(first,)).dense(3).done()
+    plan = compile(
+        graph, trust="two-party", calibration=np.random.default_rng(2).uniform(-1, 1, (24, 2, 5, 5)), activation_bits=12
+    )
+    (product,) = (s for s in plan.stages if s["kind"] == "product")
+    assert min(plan.tensors[t]["reach_bits"] for t in product["in"]) == 11
+
+
 def recurrent() -> Net:
     """An LSTM over five steps, and a layer on its last state."""
     n, hidden = Net((5, 6)), 6

@@ -158,6 +158,16 @@ def test_a_product_at_the_end_runs_on_shares_and_opens_no_factor():
     assert not any(op["op"] == "matmul" for s in model.plan.stages for op in s.get("ops", []))
 
 
+def test_attention_at_the_end_opens_no_scores():
+    """With the softmax left to the client, the product that reads it would be the client's, and open every factor."""
+    net = Net((3, 5), (5, 3), (3, 4))
+    moved = [net.op("MatMul", f"x{i}", net.weight(*(2 * [net.shapes[i][-1]]))) for i in range(3)]
+    net.op("MatMul", net.op("Softmax", net.op("MatMul", *moved[:2]), axis=-1), moved[2])
+    model = hushnet.compile(net.model(), trust="two-party", calibration=inputs_of(net, 12), weight_bits=10)
+    assert len(products(model.plan)) == 2 and kinds(model.plan).count("reveal") == 1
+    assert not {op["op"] for s in model.plan.stages for op in s.get("ops", [])} & {"matmul", "softmax"}
+
+
 def test_proven_ranges_hold_for_products():
     """Without calibration every bound follows from intervals: no value leaves it, whatever the input."""
     net = behind_layers((3, 5), (5, 4))

@@ -138,6 +138,62 @@ def test_values_are_pooled_before_they_are_compared_and_cut_before_layers_only()
     assert kinds.count("relu") == 4 and kinds.count("add") == 1
 
 
+def comparisons(plan):
+    """Kind, operand and its truncation (or None) of every ReLU, clip and pool."""
+    made = {s["out"]: s for s in plan.stages if "out" in s}
+    found = [s for s in plan.stages if s["kind"] in ("relu", "clip", "max_pool")]
+    of = {s["in"]: made[s["in"]] for s in found}
+    return [
+        (s["kind"], plan.tensors[s["in"]], of[s["in"]] if of[s["in"]]["kind"] == "truncate" else None) for s in found
+    ]
+
+
+def test_comparisons_read_no_more_bits_than_layers_behind_them():
+    b = Builder((3, 8, 8), seed=4)
+    b.conv(4).op("relu").conv(4).pool("max_pool", (2, 2), (2, 2)).op("relu").conv(4).op("clip", min=0.0, max=0.75)
+    graph = b.dense(5).done()
+    plan = plan_of(graph, images(graph, 16), activation_bits=10)
+    seen = comparisons(plan)
+    assert [kind for kind, *_ in seen] == ["relu", "max_pool", "relu", "clip"]
+    for kind, operand, cut in seen:
+        # a pool's result is what the ReLU behind it reads
+        assert (cut is None) == (operand["name"].startswith("max_pool")), kind
+        if cut is not None:
+            source = plan.tensors[cut["in"]]
+            # proven, not calibrated: no value that calibration never showed changes its sign
+            assert operand["bound"] == (source["bound"] >> cut["bits"]) + 1
+            assert operand["reach_bits"] + cut["bits"] <= source["reach_bits"] + 1 <= plan.part["ring_bits"] - 1
+
+
+@pytest.mark.parametrize("how", ["mean", "end", "opened"])
+def test_a_comparison_keeps_its_bits_where_somebody_needs_them(how):
+    b = Builder((3, 8, 8), seed=4).conv(4)
+    if how == "end":
+        # between two units of what the layer behind it reads
+        b.op("clip", min=0.0, max=0.7071)
+    else:
+        b.op("relu")
+    relu = b.at
+    if how == "mean":
+        b.pool("average_pool", (3, 3), (2, 2))
+    b.dense(5)
+    graph = b.done(b.at, relu) if how == "opened" else b.done()
+    plan = plan_of(graph, images(graph, 16), activation_bits=10)
+    ((_, _, cut),) = comparisons(plan)
+    assert cut is None
+
+
+def test_a_ring_that_values_fill_is_compared_before_it_is_cut():
+    """There a truncation of values of any sign would need a comparison of its own."""
+    graph = Builder((16, 8, 8), seed=4).conv(2).op("relu").conv(1, (1, 1), (1, 1), (0, 0, 0, 0)).done()
+    x = images(graph, 16)
+    full = plan_of(graph, x, activation_bits=8)
+    roomy = plan_of(graph, x, activation_bits=8, ring_bits=full.part["ring_bits"] + 1)
+    ((_, operand, cut),) = comparisons(full)
+    assert cut is None and operand["reach_bits"] == full.part["ring_bits"] - 1
+    assert comparisons(roomy)[0][2] is not None
+
+
 def test_averages_of_a_power_of_two_are_free():
     b = Builder((2, 8, 8), seed=1)
     b.conv(3).op("relu").pool("average_pool", (2, 2), (2, 2)).dense(4)

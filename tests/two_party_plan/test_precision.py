@@ -1,14 +1,19 @@
 """Roundings of deep and wide networks: answers stay those of the planned run, and of the network itself."""
 
+from types import SimpleNamespace
+
 import hushnet
 import numpy as np
 import onnxruntime
-from hushnet import data, zoo
+from hushnet import PlanError, data, zoo
 from hushnet.planner import compile, validate
+from hushnet.planner.precision import TWO_PARTY, TWO_PARTY_SUMS, cheapest
 from hushnet.reference import two_party as reference
 
 from tests.planner.planner_graphs import Builder
 from tests.two_party_plan.share_graphs import images
+
+RUNGS = (*TWO_PARTY, *TWO_PARTY_SUMS)
 
 
 def test_a_deep_plain_network_keeps_its_labels():
@@ -55,3 +60,33 @@ def test_wide_layers_lose_weight_bits_before_activations_get_coarse():
     read = [plan.tensors[s["in"]]["bound"].bit_length() + 1 for _, s in plan.linear_stages()]
     assert min(read) >= min(bits) - 2
     validate(plan)
+
+
+def test_a_search_of_large_networks_passes_over_bits_that_cannot_be_enough():
+    tried = []
+
+    def make(reached):
+        def plan(weights, activations, more=None):
+            tried.append((weights, activations, more))
+            bits = reached[len(tried) - 1]
+            if bits is None:
+                raise PlanError("no plan")
+            return SimpleNamespace(predicted={"precision": {"reached": bits}})
+
+        return plan
+
+    # two bits short: the next rung may do
+    cheapest(make([5.0, 7.5]), RUNGS, 7.0, leaps=True)
+    assert [t[:2] for t in tried] == [(8, "auto"), (10, "auto")]
+    tried.clear()
+    # nine bits short: no rung of at most five bits more is tried
+    found = cheapest(make([-2.0, 3.0, 4.0]), RUNGS, 7.0, leaps=True)
+    assert [t[2] and t[2].get("sums") for t in tried] == [None, "calibrated", "calibrated"]
+    assert found.predicted["precision"]["reached"] == 4.0
+    tried.clear()
+    # later rungs have no plan: those that were passed over are tried after all, the most bits first
+    found = cheapest(make([-2.0, None, None, 1.0]), RUNGS, 7.0, leaps=True)
+    assert tried[-1][0] == 13 and found.predicted["precision"]["reached"] == 1.0
+    tried.clear()
+    cheapest(make([-2.0] * len(RUNGS)), RUNGS, 7.0)
+    assert len(tried) == len(RUNGS)

@@ -8,7 +8,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -51,7 +51,7 @@ def cores(threads: int) -> tuple[set[int], set[int], bool]:
 
 def measure(
     model: hushnet.Model,
-    x: np.ndarray,
+    x: np.ndarray | Mapping[str, np.ndarray],
     *,
     batch: int = 1,
     threads: int = 1,
@@ -61,6 +61,7 @@ def measure(
     """Runs a plan between two processes, in one session, ``batch`` of the images ``x`` after the other.
 
     Args:
+        x: images of the one input, or of each input by name.
         threads: cores of each party, to which its process is pinned.
         seconds: no further run begins after so many seconds of them.
         link: network namespaces that the processes run in; None for loopback.
@@ -72,7 +73,8 @@ def measure(
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
         model.save(folder / "plan.hush")
-        np.save(folder / "x.npy", x)
+        arrays = dict(x) if isinstance(x, Mapping) else {model.input_names[0]: x}
+        np.savez(folder / "x.npz", **{f"x{i}": v for i, v in enumerate(arrays.values())})
         with _server(folder, threads, server_cores, link) as (url, process):
             before = cpu_seconds(process.pid)
             order = {
@@ -81,7 +83,7 @@ def measure(
                 "threads": threads,
                 "batch": batch,
                 "seconds": seconds,
-                "input": model.input_names[0],
+                "inputs": list(arrays),
             }
             done = subprocess.run(
                 [
@@ -180,14 +182,16 @@ def _line(path: Path) -> str:
 
 def _client(order: dict[str, Any]) -> None:
     folder = Path(order["folder"])
-    x, batch, limit = np.load(folder / "x.npy"), order["batch"], order["seconds"]
+    with np.load(folder / "x.npz") as archive:
+        x = {name: archive[f"x{i}"] for i, name in enumerate(order["inputs"])}
+    batch, limit = order["batch"], order["seconds"]
     results, started = [], time.monotonic()
     with hushnet.connect(order["url"], threads=order["threads"], images=batch) as connection:
-        for first in range(0, len(x), batch):
+        for first in range(0, len(next(iter(x.values()))), batch):
             if results and limit is not None and time.monotonic() - started > limit:
                 break
             cpu = time.process_time()
-            results.append(connection.infer({order["input"]: x[first : first + batch]}))
+            results.append(connection.infer({name: v[first : first + batch] for name, v in x.items()}))
             results[-1].trace["cpu_seconds"] = time.process_time() - cpu
     np.savez(folder / "outputs.npz", **{k: np.concatenate([r.outputs[k] for r in results]) for k in results[0].outputs})
     (folder / "client.json").write_text(json.dumps([r.trace for r in results]))

@@ -6,7 +6,7 @@ use crate::guard::{compute, Guard};
 use crate::plan::{options, Plan};
 use hushnet_runtime as rt;
 use hushnet_runtime::non_interactive::KeyFolder;
-use hushnet_runtime::transport::ConnectOptions;
+use hushnet_runtime::transport::{AccessToken, ConnectOptions, TlsFiles};
 use hushnet_runtime::two_party::{SetupPolicy, TwoPartyOptions};
 use hushnet_runtime::{AnyClient, AnyPlan};
 use pyo3::exceptions::PyValueError;
@@ -32,7 +32,7 @@ pub struct Client {
 
 /// Connects to `hush://host:port`, `hushs://`, `ws://` or `wss://`.
 #[pyfunction]
-#[pyo3(signature = (url, ca=None, insecure_tls=false, allow_insecure=false, threads=None, connect_timeout=20.0, idle_timeout=600.0, memory_limit=None, expected_images=None, setups=None, setups_quota=None, setups_age=None, plan_digest=None, keys=None))]
+#[pyo3(signature = (url, ca=None, insecure_tls=false, allow_insecure=false, threads=None, connect_timeout=20.0, idle_timeout=600.0, memory_limit=None, expected_images=None, setups=None, setups_quota=None, setups_age=None, plan_digest=None, model=None, token=None, cert=None, keys=None))]
 #[allow(clippy::too_many_arguments, reason = "keyword arguments of Python")]
 pub(crate) fn connect(
     py: Python<'_>,
@@ -49,6 +49,9 @@ pub(crate) fn connect(
     setups_quota: Option<u64>,
     setups_age: Option<f64>,
     plan_digest: Option<&str>,
+    model: Option<String>,
+    token: Option<&str>,
+    cert: Option<(PathBuf, PathBuf)>,
     keys: Option<PathBuf>,
 ) -> PyResult<Client> {
     let guard = Guard::default();
@@ -73,6 +76,9 @@ pub(crate) fn connect(
     };
     let batch = rt::ClientOptions { plan, compute, ..rt::ClientOptions::default() };
     let connection = ConnectOptions {
+        model,
+        token: token.map(AccessToken::new).transpose().map_err(|e| raise(e.into()))?,
+        certificate: cert.map(|(certificate, key)| TlsFiles { certificate, key }),
         ca,
         insecure_tls,
         connect_timeout: seconds(connect_timeout)?,

@@ -74,6 +74,16 @@ pub(crate) fn raise(e: Error) -> PyErr {
             .unwrap_or(error)
         }
         Error::Input(_) => Kind::Input.error(text),
+        Error::Protocol(rt::ProtocolError::Peer { code, seconds, .. }) => {
+            let error = Kind::Protocol.error(text);
+            // For programs: what the peer's Error frame says.
+            Python::attach(|py| {
+                let value = error.value(py);
+                let later = (seconds > 0).then_some(seconds);
+                value.setattr("code", code).and_then(|()| value.setattr("retry_after", later)).err()
+            })
+            .unwrap_or(error)
+        }
         Error::Protocol(_) => Kind::Protocol.error(text),
         Error::Transport(_) => Kind::Transport.error(text),
         Error::Internal(_) | Error::Environment(_) | Error::Store(_) => Kind::Hushnet.error(text),

@@ -5,12 +5,15 @@ use crate::errors::raise;
 use crate::guard::POLL;
 use crate::plan::Plan;
 use hushnet_runtime::non_interactive::{KeyPolicy, KeyStore};
-use hushnet_runtime::transport::{OnSession, Server, ServerLimits, ServerOptions, TlsFiles};
+use hushnet_runtime::transport::{
+    is_name, About, Hosted, OnSession, PeerLimits, Server, ServerLimits, ServerOptions, TlsFiles,
+    DEFAULT_NAME,
+};
 use hushnet_runtime::ServerTrace;
 use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
 use pyo3::types::PyDict;
-use std::collections::VecDeque;
+use std::collections::{BTreeMap, VecDeque};
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
@@ -23,12 +26,52 @@ type Traces = Arc<Mutex<VecDeque<String>>>;
 
 /// A running server. Stops when it is dropped, or left as a context.
 #[pyclass(frozen, module = "hushnet._native")]
-pub struct ServerHandle(Option<Server>, Traces);
+pub struct ServerHandle {
+    server: Option<Server>,
+    traces: Traces,
+    preparing: Preparing,
+}
+
+/// How models are prepared: threads, and bytes for weights in evaluation form; and where they keep clients' keys.
+#[derive(Clone)]
+struct Preparing {
+    threads: Option<usize>,
+    weight_memory: Option<usize>,
+    keys: Option<Arc<KeyStore>>,
+}
+
+impl Preparing {
+    /// Plans as a server takes them. Takes long for those that were not prepared before: not to be called with the interpreter lock.
+    fn hosted(&self, plans: &BTreeMap<String, Py<Plan>>) -> Result<Vec<Hosted>, hushnet_runtime::Error> {
+        let one = |(name, plan): (&String, &Py<Plan>)| {
+            let (model, _) = plan.get().model(self.threads, self.weight_memory)?;
+            let served = model.served_keeping(self.keys.clone());
+            Ok(Hosted { name: name.clone(), served, about: About::from(plan.get().plan()) })
+        };
+        plans.iter().map(one).collect()
+    }
+}
+
+/// One plan, or plans by name.
+#[derive(FromPyObject)]
+pub(crate) enum Plans {
+    One(Py<Plan>),
+    Named(BTreeMap<String, Py<Plan>>),
+}
+
+impl Plans {
+    fn named(self) -> BTreeMap<String, Py<Plan>> {
+        match self {
+            Self::One(plan) => BTreeMap::from([(DEFAULT_NAME.to_owned(), plan)]),
+            Self::Named(plans) => plans,
+        }
+    }
+}
 
 impl Drop for ServerHandle {
     fn drop(&mut self) {
         // The server's threads may be logging, which takes the interpreter lock.
-        let server = self.0.take();
+        let server = self.server.take();
         Python::attach(|py| py.detach(|| drop(server)));
     }
 }
@@ -37,12 +80,13 @@ impl Drop for ServerHandle {
 #[pyfunction]
 #[pyo3(signature = (plan, host="127.0.0.1", port=0, tls_cert=None, tls_key=None, max_sessions=64, memory_limit=17_179_869_184,
                     idle_timeout=120.0, handshake_timeout=10.0, grace=10.0, threads=None, record=None, weight_memory=None,
-                    max_connections=1024, line=10.0, patience=1.0, session_time=3600.0, origins=None,
-                    keys=None, keys_quota=None, keys_age=None))]
+                    max_connections=1024, line=10.0, patience=1.0, session_time=3600.0, origins=None, tokens=None, client_ca=None,
+                    admin=None, list_models=false, connections_per_peer=None, sessions_per_peer=None, hourly_bytes_per_peer=None,
+                    hourly_bytes=None, keys=None, keys_quota=None, keys_age=None))]
 #[allow(clippy::too_many_arguments, reason = "keyword arguments of Python")]
 pub(crate) fn serve(
     py: Python<'_>,
-    plan: &Plan,
+    plan: Plans,
     host: &str,
     port: u16,
     tls_cert: Option<PathBuf>,
@@ -60,6 +104,14 @@ pub(crate) fn serve(
     patience: f64,
     session_time: f64,
     origins: Option<Vec<String>>,
+    tokens: Option<PathBuf>,
+    client_ca: Option<PathBuf>,
+    admin: Option<(String, u16)>,
+    list_models: bool,
+    connections_per_peer: Option<usize>,
+    sessions_per_peer: Option<usize>,
+    hourly_bytes_per_peer: Option<u64>,
+    hourly_bytes: Option<u64>,
     keys: Option<PathBuf>,
     keys_quota: Option<u64>,
     keys_age: Option<f64>,
@@ -80,6 +132,12 @@ pub(crate) fn serve(
         line: seconds(line)?,
         patience: seconds(patience)?,
         session_time: seconds(session_time)?,
+        peers: PeerLimits {
+            connections: connections_per_peer,
+            sessions: sessions_per_peer,
+            hourly_bytes: hourly_bytes_per_peer,
+            hourly_bytes_of_all: hourly_bytes,
+        },
         ..ServerLimits::default()
     };
     let mut policy = KeyPolicy::default();
@@ -98,18 +156,39 @@ pub(crate) fn serve(
         kept.push_back(own.clone());
     });
     let (on_session, origins) = (Some(on_session), origins.unwrap_or_default());
-    let options = ServerOptions { host: host.to_owned(), port, tls, limits, on_session, record, origins };
+    let host = host.to_owned();
+    let options = ServerOptions {
+        host,
+        port,
+        tls,
+        limits,
+        on_session,
+        record,
+        origins,
+        tokens,
+        client_ca,
+        admin,
+        list_models,
+    };
+    let plans = plan.named();
     let started = py.detach(|| {
-        let (model, _) = plan.model(threads, weight_memory)?;
-        let store = keys.map(|path| KeyStore::open(&path, policy)).transpose()?.map(Arc::new);
-        Server::start_shared(model.served_keeping(store), &options)
+        let keys = keys.map(|path| KeyStore::open(&path, policy)).transpose()?.map(Arc::new);
+        let preparing = Preparing { threads, weight_memory, keys };
+        Ok((Server::start_models(preparing.hosted(&plans)?, &options)?, preparing))
     });
-    Ok(ServerHandle(Some(started.map_err(raise)?), traces))
+    let (server, preparing) = started.map_err(raise)?;
+    Ok(ServerHandle { server: Some(server), traces, preparing })
+}
+
+/// Whether a server's model may be called so.
+#[pyfunction]
+pub(crate) fn is_model_name(name: &str) -> bool {
+    is_name(name)
 }
 
 impl ServerHandle {
     fn server(&self) -> PyResult<&Server> {
-        self.0.as_ref().ok_or_else(|| PyValueError::new_err("the server is gone"))
+        self.server.as_ref().ok_or_else(|| PyValueError::new_err("the server is gone"))
     }
 }
 
@@ -132,23 +211,43 @@ impl ServerHandle {
         Ok(self.server()?.sessions())
     }
 
-    /// The most bytes that one session may hold: `session` from its slot to its end, `set_up` from its first work on, `block` while the largest
-    /// block is in work.
-    #[getter]
-    fn session_memory<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyDict>> {
-        let memory = self.server()?.session_memory();
-        let dict = PyDict::new(py);
-        for (key, bytes) in [("session", memory.session), ("set_up", memory.set_up), ("block", memory.block)]
-        {
-            dict.set_item(key, bytes)?;
-        }
-        Ok(dict)
-    }
-
     /// Reads the certificate and its key again, for connections from now on.
     fn reload_certificate(&self, py: Python<'_>) -> PyResult<()> {
         let server = self.server()?;
         py.detach(|| server.reload_certificate()).map_err(|e| raise(e.into()))
+    }
+
+    /// Reads the file of tokens again, for clients from now on.
+    fn reload_tokens(&self, py: Python<'_>) -> PyResult<()> {
+        let server = self.server()?;
+        py.detach(|| server.reload_tokens()).map_err(|e| raise(e.into()))
+    }
+
+    /// Serves these plans, by name, from now on; sessions keep the one that they began with.
+    fn set_models(&self, py: Python<'_>, plans: BTreeMap<String, Py<Plan>>) -> PyResult<()> {
+        let (server, preparing) = (self.server()?, self.preparing.clone());
+        py.detach(|| server.set_models(preparing.hosted(&plans)?)).map_err(raise)
+    }
+
+    /// Bytes that a session of each model may hold, by name.
+    #[getter]
+    fn models(&self) -> PyResult<BTreeMap<String, u64>> {
+        Ok(self.server()?.models().into_iter().collect())
+    }
+
+    /// The most bytes that one session of any model may hold: `session` from its slot to its end, `set_up` from its first work on, `block` while
+    /// the largest block is in work.
+    #[getter]
+    fn session_memory(&self) -> PyResult<BTreeMap<&'static str, u64>> {
+        let memory = self.server()?.session_memory();
+        let parts = [("session", memory.session), ("set_up", memory.set_up), ("block", memory.block)];
+        Ok(parts.into_iter().collect())
+    }
+
+    /// `host:port` of the listener for health and metrics; None where there is none.
+    #[getter]
+    fn admin_address(&self) -> PyResult<Option<String>> {
+        Ok(self.server()?.admin_address().map(|a| a.to_string()))
     }
 
     /// Whether the server still runs.
@@ -159,7 +258,7 @@ impl ServerHandle {
 
     /// Refuses new sessions and ends within the grace period; returns at once.
     fn stop(&self, py: Python<'_>) {
-        if let Some(server) = &self.0 {
+        if let Some(server) = &self.server {
             py.detach(|| server.stop());
         }
     }
@@ -183,7 +282,7 @@ impl ServerHandle {
 
     /// Traces of two-party sessions that ended since the last call, as JSON; at most the last 64.
     fn traces(&self) -> Vec<String> {
-        self.1.lock().unwrap_or_else(PoisonError::into_inner).drain(..).collect()
+        self.traces.lock().unwrap_or_else(PoisonError::into_inner).drain(..).collect()
     }
 
     /// Counters as a dict.

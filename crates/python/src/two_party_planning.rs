@@ -160,7 +160,7 @@ fn fit_function<'py>(
     ring_bits: u32,
     fraction: u32,
     error: f64,
-) -> PyResult<(String, Vec<usize>, Bound<'py, PyBytes>, f64)> {
+) -> PyResult<Form<'py>> {
     let failure = RefCell::new(None);
     let call = |x: &[f64]| -> PyResult<Vec<f64>> {
         let bytes: Vec<u8> = x.iter().flat_map(|x| x.to_ne_bytes()).collect();
@@ -179,10 +179,31 @@ fn fit_function<'py>(
     if let Some(e) = failure.take() {
         return Err(e);
     }
-    let fitted = fitted.map_err(refused)?;
+    told(py, &fitted.map_err(refused)?)
+}
+
+/// The cheapest form of `factor * e^(rate * x)`, with one coefficient a segment, as `fit_function` gives it; for about half of the bytes.
+///
+/// ValueError when no form reaches the error, a number is not positive, or the interval is too large for shares of `ring_bits`.
+#[pyfunction]
+fn fit_exponential(
+    py: Python<'_>,
+    of: (f64, f64),
+    interval: (i64, i64, u32),
+    ring_bits: u32,
+    fraction: u32,
+    error: f64,
+) -> PyResult<Form<'_>> {
+    told(py, &two_party::fit_exponential(of, interval, ring_bits, (fraction, error)).map_err(refused)?)
+}
+
+/// Form, orders, coefficients and error.
+type Form<'py> = (String, Vec<usize>, Bound<'py, PyBytes>, f64);
+
+fn told<'py>(py: Python<'py>, fitted: &two_party::Fitted) -> PyResult<Form<'py>> {
     let coefficients: Vec<u8> = fitted.coefficients.iter().flat_map(|c| c.to_ne_bytes()).collect();
     let form = serde_json::to_string(&fitted.form).map_err(refused)?;
-    Ok((form, fitted.orders, PyBytes::new(py, &coefficients), fitted.error))
+    Ok((form, fitted.orders.clone(), PyBytes::new(py, &coefficients), fitted.error))
 }
 
 /// Adds these functions to the module.
@@ -193,6 +214,7 @@ pub(crate) fn register(m: &Bound<'_, PyModule>) -> PyResult<()> {
     m.add_function(wrap_pyfunction!(packed_layer_cost, m)?)?;
     m.add_function(wrap_pyfunction!(batch_share_layer_cost, m)?)?;
     m.add_function(wrap_pyfunction!(fit_function, m)?)?;
+    m.add_function(wrap_pyfunction!(fit_exponential, m)?)?;
     m.add_function(wrap_pyfunction!(matrix_product_cost, m)?)?;
     m.add_function(wrap_pyfunction!(two_party_group, m)?)
 }

@@ -31,6 +31,15 @@ pub enum Reserve {
     },
 }
 
+/// What a client says of itself when it greets.
+#[derive(Clone, Default)]
+pub struct Introduction {
+    /// The model that it asks for; empty: the server's only one.
+    pub model: String,
+    /// The token that shows that it may ask; empty: none.
+    pub token: String,
+}
+
 /// A connection to the peer, of whatever kind.
 pub trait Channel: Send {
     /// Sends a frame; returns when it is handed over.
@@ -51,6 +60,11 @@ pub trait Channel: Send {
 
     /// Largest frame that is accepted from now on, header included.
     fn set_limit(&mut self, bytes: usize);
+
+    /// What a client says of itself in the greeting beside its version.
+    fn introduction(&self) -> Introduction {
+        Introduction::default()
+    }
 
     /// Tells whether no block is in work, so that a server that is being stopped may end the session.
     fn rest(&mut self, resting: bool) {
@@ -73,8 +87,8 @@ pub fn send_failure(channel: &mut dyn Channel, error: &Error) {
     {
         return;
     }
-    let (code, message) = error.for_peer();
-    if let Ok(frame) = FrameBuilder::message(Kind::Error, &crate::wire::Failure { code, message }) {
+    let ((code, message), seconds) = (error.for_peer(), error.seconds_for_peer());
+    if let Ok(frame) = FrameBuilder::message(Kind::Error, &crate::wire::Failure { code, message, seconds }) {
         if let Err(e) = channel.send(frame) {
             tracing::debug!(error = %e, "the peer could not be told");
         }

@@ -237,11 +237,29 @@ pub enum ProtocolError {
     /// The peer reports an error.
     #[error("the peer stopped: {message} (code {code})")]
     Peer {
-        /// Code of the Error frame.
+        /// Code that the Error frame has.
         code: u32,
-        /// Its message.
+        /// What its Error frame says in words.
         message: String,
+        /// Seconds after which it says that trying again is worth it; 0 where it says nothing.
+        seconds: u32,
     },
+    /// The client asks for a model that the server does not have, or for none of several.
+    #[error("{}", no_model(.names))]
+    NoModel {
+        /// Names of the server's models, where it may tell them; empty: it may not.
+        names: Vec<String>,
+    },
+    /// The client has not shown that it may ask.
+    #[error("this server serves clients with a token that it knows, and none such came; give one (--token-file FILE or HUSHNET_TOKEN, token=)")]
+    Unauthorized,
+}
+
+fn no_model(names: &[String]) -> String {
+    if names.is_empty() {
+        return "no such model; ask the server's operator for its name".into();
+    }
+    format!("no such model; this server has {}", names.join(", "))
 }
 
 /// Codes of Error frames.
@@ -260,6 +278,10 @@ pub mod code {
     pub const PLAN: u32 = 6;
     /// The server is being shut down.
     pub const SHUTDOWN: u32 = 7;
+    /// The server has no model of that name.
+    pub const MODEL: u32 = 8;
+    /// The client has shown no token that the server knows.
+    pub const TOKEN: u32 = 9;
 }
 
 impl Error {
@@ -267,6 +289,8 @@ impl Error {
     #[must_use]
     pub fn for_peer(&self) -> (u32, String) {
         match self {
+            Self::Protocol(e @ ProtocolError::NoModel { .. }) => (code::MODEL, e.to_string()),
+            Self::Protocol(e @ ProtocolError::Unauthorized) => (code::TOKEN, e.to_string()),
             Self::Protocol(e) => (code::PROTOCOL, e.to_string()),
             Self::Transport(TransportError::Timeout { .. }) => {
                 (code::TIMEOUT, "nothing was heard for too long".into())
@@ -274,7 +298,9 @@ impl Error {
             Self::Transport(TransportError::Shutdown) => {
                 (code::SHUTDOWN, "the server is shutting down".into())
             }
-            Self::Transport(e @ TransportError::Busy { .. }) => (code::BUSY, e.to_string()),
+            Self::Transport(e @ (TransportError::Busy { .. } | TransportError::Limited { .. })) => {
+                (code::BUSY, e.to_string())
+            }
             Self::Transport(_) | Self::Internal(_) | Self::Environment(_) => {
                 (code::INTERNAL, "internal error".into())
             }
@@ -282,6 +308,18 @@ impl Error {
             Self::Range(_) | Self::Input(_) | Self::Store(_) | Self::Cancelled => {
                 (code::ABORTED, "the client gave up".into())
             }
+        }
+    }
+}
+
+impl Error {
+    /// Seconds after which the peer may try again, as its Error frame says; 0: nothing is known of it.
+    pub(crate) fn seconds_for_peer(&self) -> u32 {
+        match self {
+            Self::Transport(TransportError::Busy { seconds } | TransportError::Limited { seconds, .. }) => {
+                u32::try_from(*seconds).unwrap_or(u32::MAX)
+            }
+            _ => 0,
         }
     }
 }
@@ -307,8 +345,22 @@ pub enum TransportError {
         /// When it is worth trying again.
         seconds: u64,
     },
+    /// The peer has as much as one peer, or all together, may have.
+    #[error("{what}; try again in {seconds} seconds")]
+    Limited {
+        /// What it has, as half a sentence.
+        what: &'static str,
+        /// When it is worth trying again.
+        seconds: u64,
+    },
+    /// Models that cannot be served together, or under their names.
+    #[error("{0}")]
+    Models(String),
+    /// A file of tokens, or a token, that cannot be used.
+    #[error("{0}")]
+    Tokens(String),
     /// An address that cannot be used.
-    #[error("address '{url}': {detail}; use hush://host:port, hushs://host:port, ws://host:port or wss://host:port")]
+    #[error("address '{url}': {detail}; use hush://host:port, hushs://host:port, ws://host:port or wss://host:port, and hush://host:port/NAME for one model of several")]
     Address {
         /// What was given.
         url: String,

@@ -7,8 +7,12 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 /// Bytes of a frame's header.
 pub const HEADER: usize = 16;
-/// Version of the wire protocol; peers of another are refused.
-pub const PROTOCOL: u32 = 1;
+/// Version of sessions, which the greeting states; peers of another are refused. Since 2 a greeting may name a model and carry a token.
+pub const PROTOCOL: u32 = 2;
+/// Version of frames, which every header states.
+pub(crate) const FRAMES: u8 = 1;
+/// Largest frame of a greeting, header included: versions, a name and a token.
+pub(crate) const GREETING_FRAME: usize = 2048;
 /// First bytes of every frame; no HTTP method begins with them.
 pub(crate) const MAGIC: [u8; 2] = *b"HN";
 
@@ -152,7 +156,8 @@ impl Frame {
             let failure = Failure::decode(self.payload()).unwrap_or_default();
             // The peer's words are shown to people: one short line of them.
             let message = failure.message.chars().filter(|c| !c.is_control()).take(200).collect();
-            return Err(ProtocolError::Peer { code: failure.code, message });
+            let seconds = failure.seconds.min(LONGEST_WAIT);
+            return Err(ProtocolError::Peer { code: failure.code, message, seconds });
         }
         if (self.kind, self.stage(), self.tile()) != (kind, stage, tile) {
             return Err(ProtocolError::Unexpected {
@@ -200,8 +205,8 @@ fn parse_header(header: &[u8; HEADER]) -> Result<(Kind, usize), ProtocolError> {
     if header[..2] != MAGIC {
         return Err(ProtocolError::NotAFrame("no magic"));
     }
-    if u32::from(header[2]) != PROTOCOL {
-        return Err(ProtocolError::Version { got: u32::from(header[2]), ours: PROTOCOL });
+    if header[2] != FRAMES {
+        return Err(ProtocolError::Version { got: u32::from(header[2]), ours: u32::from(FRAMES) });
     }
     let kind = Kind::ALL
         .into_iter()
@@ -283,7 +288,7 @@ impl FrameBuilder {
             .map_err(|_| ProtocolError::Oversize { got: length as u64, limit: u64::from(u32::MAX) })?;
         buffer.resize(HEADER + length, 0);
         buffer[..2].copy_from_slice(&MAGIC);
-        buffer[2] = PROTOCOL as u8;
+        buffer[2] = FRAMES;
         buffer[3] = kind as u8;
         buffer[4..8].copy_from_slice(&stage.to_le_bytes());
         buffer[8..12].copy_from_slice(&tile.to_le_bytes());
@@ -323,6 +328,7 @@ impl FrameBuilder {
 
 /// First message of a client.
 #[derive(Clone, PartialEq, Eq, Message)]
+#[prost(skip_debug)]
 pub struct Hello {
     /// [`PROTOCOL`].
     #[prost(uint32, tag = "1")]
@@ -330,6 +336,21 @@ pub struct Hello {
     /// Program and version.
     #[prost(string, tag = "2")]
     pub producer: String,
+    /// Name of the model that the client asks for; empty: the only one.
+    #[prost(string, tag = "3")]
+    pub model: String,
+    /// What shows that the client may ask, where the server wants it; empty: nothing.
+    #[prost(string, tag = "4")]
+    pub token: String,
+}
+
+/// Without the token, which no log may hold.
+impl std::fmt::Debug for Hello {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let mut shown = f.debug_struct("Hello");
+        shown.field("protocol", &self.protocol).field("producer", &self.producer).field("model", &self.model);
+        shown.finish_non_exhaustive()
+    }
 }
 
 /// The message with which a client opens a session.
@@ -378,7 +399,13 @@ pub struct Failure {
     /// A sentence without secrets.
     #[prost(string, tag = "2")]
     pub message: String,
+    /// Seconds after which it is worth trying again; 0: nothing is known of it.
+    #[prost(uint32, tag = "3")]
+    pub seconds: u32,
 }
+
+/// Longest wait that a peer's word can ask for, in seconds.
+const LONGEST_WAIT: u32 = 3600;
 
 #[cfg(test)]
 mod tests {
@@ -421,11 +448,20 @@ mod tests {
         for length in 0..good.len() {
             assert!(Frame::parse(good[..length].to_vec().into()).is_err());
         }
-        let failure = Failure { code: 3, message: "no\nluck".into() };
+        let failure = Failure { code: 3, message: "no\nluck".into(), seconds: u32::MAX };
         let frame = FrameBuilder::message(Kind::Error, &failure).unwrap();
         assert_eq!(
             frame.expect(Kind::Plan, 0, 0),
-            Err(ProtocolError::Peer { code: 3, message: "noluck".into() })
+            Err(ProtocolError::Peer { code: 3, message: "noluck".into(), seconds: 3600 })
         );
+    }
+
+    #[test]
+    fn a_greeting_is_printed_without_its_token() {
+        let hello =
+            Hello { protocol: 2, producer: "p".into(), model: "digits".into(), token: "hush-hush".into() };
+        let shown = format!("{hello:?}");
+        assert!(shown.contains("digits") && !shown.contains("hush-hush"), "{shown}");
+        assert_eq!(Hello { protocol: 1, ..Hello::default() }.encode_to_vec(), [8, 1]);
     }
 }

@@ -153,7 +153,7 @@ proptest! {
         let server = SERVER.get_or_init(|| ServerPlan::new(plan(), Compute::default()).unwrap());
         let (mut near, mut far) = pipe();
         let client = std::thread::spawn(move || {
-            let hello = Hello { protocol: 1, producer: String::new() };
+            let hello = Hello { protocol: 2, ..Hello::default() };
             let begin = Begin { seed: vec![1; 32], images: 0 };
             let block = Block { index: 0, images: 1 };
             let mut say = vec![

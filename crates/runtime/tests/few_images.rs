@@ -168,7 +168,7 @@ fn clients_that_misbehave_get_a_protocol_error() {
         let (mut near, mut far) = pipe();
         let result = std::thread::scope(|scope| {
             let served = scope.spawn(move || server.serve(&mut far, &mut |_| {}));
-            let hello = Hello { protocol: PROTOCOL, producer: "test".into() };
+            let hello = Hello { protocol: PROTOCOL, ..Hello::default() };
             near.send(FrameBuilder::message(Kind::Hello, &hello).unwrap()).unwrap();
             near.recv().unwrap();
             let begin = Begin { seed: vec![1; 32], images: 0 };

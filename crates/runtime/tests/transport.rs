@@ -7,7 +7,7 @@ use common::{compare, inputs, small_net, Batch, Builder, Linear, Rng};
 use hushnet_runtime::channel::Channel;
 use hushnet_runtime::error::code;
 use hushnet_runtime::transport::{connect, ConnectOptions, Server, ServerLimits, ServerOptions, TlsFiles};
-use hushnet_runtime::wire::{Begin, Block, FrameBuilder, Hello, Kind};
+use hushnet_runtime::wire::{Begin, Block, FrameBuilder, Hello, Kind, PROTOCOL};
 use hushnet_runtime::ClientSession;
 use hushnet_runtime::{Client, ClientOptions, Compute, Error, ProtocolError, ServerPlan, TransportError};
 use std::io::{Read, Write};
@@ -229,7 +229,7 @@ impl Raw {
     }
 
     fn hello(&mut self) {
-        self.control(Kind::Hello, &Hello { protocol: 1, producer: "test".into() });
+        self.control(Kind::Hello, &Hello { protocol: PROTOCOL, producer: "test".into(), ..Hello::default() });
     }
 
     fn greet(&mut self) {
@@ -306,7 +306,7 @@ fn misbehave_over(carrier: &str) {
         check("not WebSocket data", protocol, &mut |s| s.tcp().write_all(&[0xff; 200]).unwrap());
     }
     check("version in the header", protocol, &mut |s| {
-        let mut bytes = FrameBuilder::message(Kind::Hello, &Hello { protocol: 1, producer: String::new() })
+        let mut bytes = FrameBuilder::message(Kind::Hello, &Hello { protocol: PROTOCOL, ..Hello::default() })
             .unwrap()
             .bytes()
             .to_vec();
@@ -314,14 +314,14 @@ fn misbehave_over(carrier: &str) {
         s.send(&bytes);
     });
     check("version in the greeting", protocol, &mut |s| {
-        s.control(Kind::Hello, &Hello { protocol: 2, producer: String::new() });
+        s.control(Kind::Hello, &Hello { protocol: 1, ..Hello::default() });
     });
     check("greeting that is no message", protocol, &mut |s| {
         s.send(FrameBuilder::with_payload(Kind::Hello, &[0xff; 9]).unwrap().bytes());
     });
     check("no greeting", protocol, &mut |s| s.control(Kind::Begin, &Begin { seed: vec![1; 32], images: 0 }));
     check("short seed", protocol, &mut |s| {
-        s.control(Kind::Hello, &Hello { protocol: 1, producer: String::new() });
+        s.control(Kind::Hello, &Hello { protocol: PROTOCOL, ..Hello::default() });
         s.control(Kind::Begin, &Begin { seed: vec![1; 31], images: 0 });
     });
     for (index, images) in [(0, 0), (0, 2049), (1, 5), (u32::MAX, 5)] {

@@ -7,11 +7,19 @@ use hushnet_runtime::wire::{Begin, Block, End, Failure, Frame, FrameBuilder, Hel
 pub const FRAME: Target = Target { seeds, run, memory: 1 << 20 };
 
 fn seeds() -> Vec<(String, Vec<u8>)> {
-    let hello = FrameBuilder::message(Kind::Hello, &Hello { protocol: 1, producer: "hushnet 0.1.0".into() });
+    let hello = FrameBuilder::message(
+        Kind::Hello,
+        &Hello {
+            protocol: 2,
+            producer: "hushnet 0.1.0".into(),
+            model: "digits".into(),
+            token: "0123456789abcdef".into(),
+        },
+    );
     let begin = FrameBuilder::message(Kind::Begin, &Begin { seed: vec![7; 32], images: 5 });
     let block = FrameBuilder::message(Kind::Block, &Block { index: 3, images: 64 });
     let end = FrameBuilder::message(Kind::End, &End {});
-    let failure = FrameBuilder::message(Kind::Error, &Failure { code: 3, message: "no\nluck".into() });
+    let failure = FrameBuilder::message(Kind::Error, &Failure { code: 3, message: "no\nluck".into(), seconds: 7 });
     let mut out: Vec<(String, Vec<u8>)> =
         [("hello", hello), ("begin", begin), ("block", block), ("end", end), ("error", failure)]
             .into_iter()

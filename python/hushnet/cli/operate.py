@@ -7,6 +7,7 @@ import json
 import logging
 import re
 import signal
+import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
@@ -93,14 +94,19 @@ def descriptors(connections: int) -> int:
     return max(1, min(connections, soft - OWN_DESCRIPTORS))
 
 
-def operate(handle: _native.ServerHandle, trace: Path | None) -> None:
+def operate(
+    handle: _native.ServerHandle, trace: Path | None, reload: Callable[[_native.ServerHandle], None] | None = None
+) -> None:
     """Serves until the server has stopped.
 
     SIGTERM and the first SIGINT: blocks in work finish, nothing new begins. A second SIGINT ends at once. SIGHUP:
-    certificates are read again.
+    certificates, tokens and models are read again.
+
+    Args:
+        reload: reads the models again; it may take long.
     """
     trim, ended, trimmed = _trim(), 0, 0.0
-    with _signals(handle):
+    with _signals(handle, reload):
         while not handle.join(LOOK):
             _append(trace, handle.traces())
             stats = handle.stats()
@@ -113,9 +119,46 @@ def operate(handle: _native.ServerHandle, trace: Path | None) -> None:
     log.info("the server has stopped")
 
 
+class _Reloading:
+    """Reads files again, on a thread of its own: signals that end the server are heard meanwhile."""
+
+    def __init__(self, handle: _native.ServerHandle, models: Callable[[_native.ServerHandle], None] | None) -> None:
+        self.handle, self.models = handle, models
+        self.asked = threading.Event()
+        self.thread: threading.Thread | None = None
+
+    def ask(self) -> None:
+        """Reads all files again, once more where that goes on already."""
+        self.asked.set()
+        if self.thread is None or not self.thread.is_alive():
+            self.thread = threading.Thread(target=self._work, name="hushnet-reload")
+            self.thread.start()
+
+    def _work(self) -> None:
+        while self.asked.is_set():
+            self.asked.clear()
+            for what, read in (
+                ("the certificate that the server has stays", self.handle.reload_certificate),
+                ("the tokens that the server has stay", self.handle.reload_tokens),
+            ):
+                try:
+                    read()
+                except HushnetError as error:
+                    log.warning("SIGHUP: %s: %s", what, error)
+            if self.models:
+                self.models(self.handle)
+
+    def end(self) -> None:
+        """Waits for what is being read: the interpreter must not end under it."""
+        self.asked.clear()
+        if self.thread:
+            self.thread.join()
+
+
 @contextmanager
-def _signals(handle: _native.ServerHandle) -> Iterator[None]:
+def _signals(handle: _native.ServerHandle, models: Callable[[_native.ServerHandle], None] | None) -> Iterator[None]:
     stopping = False
+    reloading = _Reloading(handle, models)
 
     def stop(number: int, _: FrameType | None) -> None:
         nonlocal stopping
@@ -126,10 +169,7 @@ def _signals(handle: _native.ServerHandle) -> Iterator[None]:
         handle.stop()
 
     def reload(_: int, __: FrameType | None) -> None:
-        try:
-            handle.reload_certificate()
-        except HushnetError as error:
-            log.warning("SIGHUP: the certificate that the server has stays: %s", error)
+        reloading.ask()
 
     wanted: dict[str, Callable[[int, FrameType | None], None]] = {"SIGTERM": stop, "SIGINT": stop, "SIGHUP": reload}
     known = {getattr(signal, name): act for name, act in wanted.items() if hasattr(signal, name)}
@@ -137,6 +177,7 @@ def _signals(handle: _native.ServerHandle) -> Iterator[None]:
     try:
         yield
     finally:
+        reloading.end()
         for number, act in before.items():
             signal.signal(number, act)
 

@@ -1,8 +1,9 @@
-"""``hushnet serve``: a server of a plan."""
+"""``hushnet serve``: a server of one plan or of several."""
 
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping
 from enum import Enum
 from pathlib import Path
 from typing import Any
@@ -10,8 +11,9 @@ from typing import Any
 import typer
 
 import hushnet
-from hushnet import report
-from hushnet.cli.common import check_output, out, plan_file
+from hushnet import _native, report
+from hushnet.cli.common import check_output, counted, out
+from hushnet.cli.hosting import Hosting
 from hushnet.cli.operate import descriptors, log, operate, start_log
 from hushnet.cli.options import NON_INTERACTIVE, TWO_PARTY, Insecure, Json, Threads
 
@@ -33,10 +35,26 @@ class LogLevel(str, Enum):
 
 
 def serve(
-    plan: Path = typer.Argument(..., help="The plan with weights (.hush), as compile wrote it."),
+    plans: list[Path] = typer.Argument(
+        ...,
+        help="Plans with weights (.hush) that compile wrote, or folders of them; a model's name is its file's stem.",
+    ),
     listen: str = typer.Option("127.0.0.1:8765", help="host:port; 0.0.0.0 for all interfaces, port 0 for any free."),
     tls: tuple[Path, Path] | None = typer.Option(
         None, help="Certificate chain and key (PEM); docs/command-line.md tells how to make them."
+    ),
+    client_ca: Path | None = typer.Option(
+        None, help="Take clients alone that show a certificate signed by an authority of this file (PEM); needs --tls."
+    ),
+    tokens: Path | None = typer.Option(
+        None, help="Take clients alone that show a token of this file: lines `name token` or `name sha256:HEX`."
+    ),
+    list_models: bool = typer.Option(
+        False, "--list-models", help="Tell clients that ask for a model that there is not which ones there are."
+    ),
+    admin: str | None = typer.Option(
+        None,
+        help="host:port (or port, on 127.0.0.1) for health, metrics and metadata; clients' port then has /livez alone.",
     ),
     threads: int | None = Threads,
     max_sessions: int = typer.Option(
@@ -44,6 +62,16 @@ def serve(
     ),
     memory: float = typer.Option(16.0, min=0.001, help="GiB for all sessions together."),
     max_connections: int = typer.Option(1024, min=1, help="Connections at once; more are closed as they come."),
+    max_connections_per_peer: int | None = typer.Option(None, min=1, help="Connections of one address at once."),
+    max_sessions_per_peer: int | None = typer.Option(
+        None, min=1, help="Sessions in work at once of one peer: a token's owner, a certificate, or an address."
+    ),
+    hourly_traffic_per_peer: float | None = typer.Option(
+        None, min=0.000001, help="GiB that one peer may send and receive in an hour."
+    ),
+    hourly_traffic: float | None = typer.Option(
+        None, min=0.000001, help="GiB that all clients together may send and receive in an hour."
+    ),
     idle_timeout: float = typer.Option(60.0, help="Seconds without a message after which a session is closed."),
     line: float = typer.Option(10.0, help="Seconds that a client waits for a slot of a full server at most."),
     patience: float = typer.Option(
@@ -85,18 +113,18 @@ def serve(
     as_json: bool = Json,
     insecure: bool = Insecure,
 ) -> None:
-    """Serve a plan to clients, over TCP and WebSocket.
+    """Serve plans to clients, over TCP and WebSocket.
 
-    /ws speaks the protocol; /livez, /healthz and /metrics tell how the server is.
+    /ws speaks the protocol; /livez, /healthz, /metrics and /v2 tell how the server is.
 
-    SIGTERM and Ctrl-C let blocks in work finish; SIGHUP reads the certificate again.
+    SIGTERM and Ctrl-C let blocks in work finish; SIGHUP reads certificate, tokens and plans again.
     """
-    host, _, port = listen.rpartition(":")
-    if not host or not port.isdigit() or int(port) > 65535:
-        raise hushnet.InputError(f"--listen {listen}: give host:port, for example 0.0.0.0:8765")
+    host, port = _address("--listen", listen, "0.0.0.0:8765")
+    operators = _address("--admin", admin if ":" in admin else f":{admin}", "127.0.0.1:9765") if admin else None
     check_output(record)
     check_output(trace)
-    model = hushnet.Model.load(plan_file(plan), allow_insecure=insecure)
+    hosting = Hosting(plans, insecure)
+    models = hosting.load()
     start_log(log_format.value, log_level.value)
     connections = descriptors(max_connections)
     if connections < max_connections:
@@ -114,19 +142,34 @@ def serve(
         "grace": grace,
         "origins": origin,
         "allow_insecure": insecure,
+        "list_models": list_models,
+        "connections_per_peer": max_connections_per_peer,
+        "sessions_per_peer": max_sessions_per_peer,
+        "admin": operators,
+        "keys": keys,
+        "keys_days": keys_days,
     }
-    if record:
-        options["record"] = str(record)
-    options |= {"keys": keys, "keys_days": keys_days}
-    if keys_quota is not None:
-        options["keys_quota"] = int(keys_quota * 2**30)
+    options |= {
+        name: int(gib * 2**30)
+        for name, gib in (
+            ("hourly_bytes_per_peer", hourly_traffic_per_peer),
+            ("hourly_bytes", hourly_traffic),
+            ("keys_quota", keys_quota),
+        )
+        if gib is not None
+    }
+    options |= {
+        name: str(path)
+        for name, path in (("record", record), ("tokens", tokens), ("client_ca", client_ca))
+        if path is not None
+    }
     if tls:
         options |= {"tls_cert": str(tls[0]), "tls_key": str(tls[1])}
     if threads:
         options["threads"] = threads
     if weight_memory is not None:
         options["weight_memory"] = int(weight_memory * 2**30)
-    handle = hushnet.serve(model, host=host.strip("[]"), port=int(port), **options)
+    handle = hushnet.serve(models, host=host, port=port, **options)
     if handle.sessions < max_sessions:
         log.warning(
             "%d sessions at once, not %d: each may need %.3g GiB of --memory %g, and %.3g GiB more while it works",
@@ -136,15 +179,45 @@ def serve(
             memory,
             (handle.session_memory["set_up"] + handle.session_memory["block"]) / 2**30,
         )
-    scheme = "hushs" if tls else "hush"
-    url = f"{scheme}://{host}:{handle.port}"
-    websocket = f"{'wss' if tls else 'ws'}://{host}:{handle.port}/ws"
+    _say(handle, models, listen.rpartition(":")[0], tls is not None, as_json)
+    operate(handle, trace, hosting.reload)
+
+
+def _address(flag: str, text: str, example: str) -> tuple[str, int]:
+    """Host and port of ``host:port``; of ``:port`` this machine."""
+    host, mark, port = text.rpartition(":")
+    if not mark or not port.isdigit() or int(port) > 65535 or (flag == "--listen" and not host):
+        raise hushnet.InputError(f"{flag} {text}: give host:port, for example {example}")
+    return host.strip("[]") or "127.0.0.1", int(port)
+
+
+def _say(
+    handle: _native.ServerHandle, models: Mapping[str, hushnet.Model], host: str, secure: bool, as_json: bool
+) -> None:
+    """Tells the operator where clients connect to, and what they find there."""
+    url = f"{'hushs' if secure else 'hush'}://{host}:{handle.port}"
+    websocket = f"{'wss' if secure else 'ws'}://{host}:{handle.port}/ws"
     if as_json:
-        said = {"url": url, "websocket": websocket, "port": handle.port, "sessions": handle.sessions}
-        said |= {"session_memory": handle.session_memory}
+        said: dict[str, Any] = {
+            "url": url,
+            "websocket": websocket,
+            "port": handle.port,
+            "sessions": handle.sessions,
+            "session_memory": handle.session_memory,
+            "models": sorted(models),
+        }
+        if handle.admin_address:
+            said["admin"] = f"http://{handle.admin_address}"
         print(json.dumps(said), flush=True)
-    else:
-        out.print(report.trust_text(model.plan))
-        name = model.plan.document["name"]
-        out.print(f"Serving {name} at {url} and {websocket}, {handle.sessions} sessions at once (Ctrl-C ends).")
-    operate(handle, trace)
+        return
+    for name in sorted(models):
+        if len(models) > 1:
+            out.print(f"{name}:")
+        out.print(report.trust_text(models[name].plan))
+    names = ", ".join(sorted(models))
+    what = names if len(models) == 1 else f"{counted(len(models), 'model')} ({names})"
+    out.print(f"Serving {what} at {url} and {websocket}, {handle.sessions} sessions at once (Ctrl-C ends).")
+    if len(models) > 1:
+        out.print(f"Clients name one of them: {url}/{min(models)}")
+    if handle.admin_address:
+        out.print(f"Health and metrics: http://{handle.admin_address}/metrics")

@@ -164,11 +164,17 @@ class Builder:
     def diagonal(self, x: Value, scale: np.ndarray, shift: np.ndarray) -> Value:
         """``x * scale + shift`` with secret arrays that broadcast to x: a depthwise 1x1 convolution.
 
-        The channels are the leading axes up to the last along which an array varies; x is reshaped to them.
+        The channels are the leading axes up to the last along which an array varies; x is reshaped to them. Axes along
+        which nothing varies go behind these first, so that a scale a feature has a channel a feature.
         """
         scale = np.broadcast_to(np.asarray(scale, dtype=np.float64), x.shape)
         shift = np.broadcast_to(np.asarray(shift, dtype=np.float64), x.shape)
-        lead = _varying(scale, shift)
+        axes = [a for a in range(len(x.shape)) if _varies(scale, a) or _varies(shift, a)]
+        lead = axes[-1] + 1 if axes else min(1, len(x.shape))
+        if math.prod(x.shape[a] for a in axes) < math.prod(x.shape[:lead]) and axes:
+            order = axes + [a for a in range(len(x.shape)) if a not in axes]
+            y = self.diagonal(self.transpose(x, order), scale.transpose(order), shift.transpose(order))
+            return self.transpose(y, [order.index(a) for a in range(len(order))])
         channels = math.prod(x.shape[:lead])
         first = (slice(None),) * lead + (0,) * (len(x.shape) - lead)
         inner = x.shape[lead:]
@@ -208,11 +214,6 @@ class Builder:
         return self._node("reshape")
 
 
-def _varying(*arrays: np.ndarray) -> int:
-    """One more than the last axis along which any array varies; at least 1 where there is an axis."""
-    rank = arrays[0].ndim
-    for axis in range(rank - 1, 0, -1):
-        for array in arrays:
-            if array.shape[axis] > 1 and np.any(array != array.take([0], axis=axis)):
-                return axis + 1
-    return min(1, rank)
+def _varies(array: np.ndarray, axis: int) -> bool:
+    """Whether an array has different values along an axis."""
+    return array.shape[axis] > 1 and bool(np.any(array != array.take([0], axis=axis)))

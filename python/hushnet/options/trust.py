@@ -277,6 +277,15 @@ class TwoParty(FixedPoint):
             most=16,
         ),
     ] = 12
+    sums: Annotated[
+        Literal["proven", "calibrated"],
+        Option(
+            "What bounds the sums of layers: the weights, so that none wraps around for any activations of the planned "
+            "ranges, or calibration data (twice the planned range), which leaves some bits more to weights and "
+            "activations. Plans that need them for the precision may take them.",
+            flag="--sums",
+        ),
+    ] = "proven"
     ring_bits: Annotated[
         int | None,
         Option("Width of the ring of shares.", unit="bits", least=8, most=40, without="the narrowest that holds"),

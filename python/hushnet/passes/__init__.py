@@ -12,6 +12,7 @@ from ..graph import Graph
 from .dead_code import dead_code
 from .ends import Ends, split_ends
 from .fold_affine import fold_affine
+from .fold_constants import fold_constants
 from .fold_diagonal import fold_diagonal
 from .fuse_activations import fuse_activations
 from .fuse_diagonals import fuse_diagonals
@@ -20,13 +21,21 @@ from .replace_activations import ACTIVATIONS, activations, replace_activations
 
 Pass = Callable[[Graph], Graph]
 
-ORDER: tuple[Pass, ...] = (dead_code, fuse_activations, merge_moves, fold_affine, fold_diagonal, fuse_diagonals)
+ORDER: tuple[Pass, ...] = (
+    dead_code,
+    fuse_activations,
+    merge_moves,
+    fold_constants,
+    fold_affine,
+    fold_diagonal,
+    fuse_diagonals,
+)
 # every round that changes something removes a node, or moves one towards the outputs
 ROUNDS = 8
 
 __all__ = [
-    "ACTIVATIONS", "ORDER", "Ends", "activations", "dead_code", "default", "fold_affine", "fold_diagonal",
-    "fuse_activations",
+    "ACTIVATIONS", "ORDER", "Ends", "activations", "dead_code", "default", "fold_affine", "fold_constants",
+    "fold_diagonal", "fuse_activations",
     "fuse_diagonals", "merge_moves", "replace_activations", "split_ends",
 ]  # fmt: skip
 

@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 
+from .. import _native
 from ..graph import Graph, Linear
 from ..options import READING, ClientAided, FixedPoint, Inputs, NonInteractive, Options, TwoParty, made
 from ..plan import Plan, PlanError, RangeError
@@ -22,16 +23,19 @@ from .inputs import scale_inputs
 from .lower import Lowered, lower
 from .precision import (
     CLIENT_AIDED,
+    FEW_IMAGES,
     FEW_WEIGHTS,
+    MANY_WEIGHTS,
     TWO_PARTY,
     TWO_PARTY_BATCHES,
+    TWO_PARTY_SUMS,
     TWO_PARTY_WIDE,
     Rung,
     cheapest,
     check_precision,
     state,
 )
-from .quality import Quality, likely, measure, places, said, squashed
+from .quality import Quality, likely, measure, places, said, sequences, squashed
 from .quantise import AUTO_BITS, Quantisation, choose
 from .ranges import Ranges, from_calibration, from_intervals, hull, input_intervals, typical_outputs
 from .read import validate
@@ -85,7 +89,12 @@ def plan(graph: Graph, asked: Options, classes: Collection[str] = ()) -> Plan:
 
     if asked.weight_bits is not None or asked.calibration is None:
         return make(8 if asked.weight_bits is None else asked.weight_bits, asked.activation_bits)
-    return cheapest(make, _rungs(graph, asked), asked.precision_bits)
+    # who asks for a precision pays for it
+    usual = isinstance(asked, ClientAided) and asked.precision is None
+    paid = (lambda made: price(made.predicted)) if usual else None
+    many = sum(node.weight.size for node in graph.nodes if isinstance(node, Linear)) > MANY_WEIGHTS
+    leaps = many and isinstance(asked, TwoParty)
+    return cheapest(make, _rungs(graph, asked), asked.precision_bits, paid, leaps=leaps)
 
 
 def _rungs(graph: Graph, asked: FixedPoint) -> tuple[Rung, ...]:
@@ -95,9 +104,18 @@ def _rungs(graph: Graph, asked: FixedPoint) -> tuple[Rung, ...]:
         rungs = TWO_PARTY
         if asked.activation_bits == "auto" and _widened(graph, asked):
             rungs += TWO_PARTY_WIDE if asked.images == 1 else TWO_PARTY_BATCHES
+        rungs += TWO_PARTY_SUMS
+    elif isinstance(asked, ClientAided) and _few(asked):
+        rungs = rungs[:2] + FEW_IMAGES + rungs[2:]
     if asked.activation_bits != "auto":
         rungs = tuple(dict.fromkeys((rung[0], asked.activation_bits) for rung in rungs if len(rung) == 2))
     return rungs
+
+
+def _few(asked: ClientAided) -> bool:
+    """Whether the engine for few images may run the plan with bits of its own."""
+    free = asked.engine != "batch" and not asked.batch_only() and asked.most_bits == AUTO_BITS[0]
+    return free and asked.images <= _native.IMAGES_TOGETHER and asked.activation_bits == "auto"
 
 
 def _widened(graph: Graph, asked: TwoParty) -> bool:
@@ -319,11 +337,13 @@ def _seen(
     wanted = {source for tail in behind.values() for source in tail.sources}
     results = {node.output: plan.stages[i]["out"] for i, node in lowered.origin.items() if node.output in wanted}
     values = run(plan, samples, also=tuple(results.values()))
-    squash, index = squashed(graph), places(graph)
+    squash, index, several = squashed(graph), places(graph), sequences(graph)
     found = {}
     for port in plan.document["outputs"]:
         name = port["name"]
-        found[name] = measure(values[name], ranges.floats[name], labels, squash.get(name), place=name in index)
+        found[name] = measure(
+            values[name], ranges.floats[name], labels, squash.get(name), place=name in index, several=several.get(name)
+        )
     errors = {}
     for name, tensor in results.items():
         entry = plan.tensors[tensor]

@@ -31,6 +31,14 @@ LABELS = 4000
 # bits of weights and of activations, and further choices; cheap first
 Rung = tuple[Any, ...]
 CLIENT_AIDED: tuple[Rung, ...] = ((8, "auto"), (10, "auto"), (12, 12), (14, 14), (16, 16))
+# of few images, where the engine for these is the cheaper one: its own modulus says how many bits activations have.
+# The bits of the other rungs may be more than it takes, and the other engine costs a hundred times as much
+FEW_IMAGES: tuple[Rung, ...] = (
+    (10, "auto", {"engine": "packed", "most_bits": 14}),
+    (11, "auto", {"engine": "packed", "most_bits": 16}),
+)
+# of plans that are tried for the usual precision, so many times the cheapest one's price is too dear
+DEAR = 8.0
 TWO_PARTY: tuple[Rung, ...] = (
     (8, "auto"),
     (10, "auto"),
@@ -45,6 +53,14 @@ TWO_PARTY: tuple[Rung, ...] = (
 TWO_PARTY_WIDE: tuple[Rung, ...] = ((14, 14, {"method": "rotation-free"}), (16, 16, {"method": "rotation-free"}))
 TWO_PARTY_BATCHES: tuple[Rung, ...] = tuple((bits, bits, {"method": "batch", "ring_degree": 4096}) for bits in (14, 16))
 FEW_WEIGHTS = 1 << 18
+# sums by calibration data leave bits of the ring to both, and weights are as fine as their noise lets them be
+TWO_PARTY_SUMS: tuple[Rung, ...] = tuple((14, "auto", {"most_bits": m, "sums": "calibrated"}) for m in (14, 16))
+# plans of networks with more weights take minutes each: bits that fall short by far are passed over
+MANY_WEIGHTS = 1 << 22
+# the most activation bits of 'auto'
+AUTO_MOST = 12
+# bits of precision that a rung may win beyond those that it has more
+SURPLUS = 2.0
 
 
 def check_precision(precision: float | None, *, calibrated: bool) -> None:
@@ -60,27 +76,78 @@ def check_precision(precision: float | None, *, calibrated: bool) -> None:
         )
 
 
-def cheapest(make: Callable[..., Plan], rungs: Sequence[Rung], asked: float) -> Plan:
+def cheapest(
+    make: Callable[..., Plan],
+    rungs: Sequence[Rung],
+    asked: float,
+    price: Callable[[Plan], float] | None = None,
+    *,
+    leaps: bool = False,
+) -> Plan:
     """The first of the plans that reaches ``asked`` bits; else the most precise.
+
+    Args:
+        price: of a plan; where it is given, one of :data:`DEAR` times the price of another is not taken.
+        leaps: rungs are passed over that are too few bits above one that falls short; where no later one has a plan,
+            they are tried after all.
 
     Raises:
         PlanError: the first rung's, when no rung has a plan.
     """
     best: Plan | None = None
     refused: PlanError | None = None
-    for rung in rungs:
+    most = math.inf
+    passed: list[Rung] = []
+    lacking, below = -math.inf, 0.0
+
+    def tried(rung: Rung) -> Plan | None:
+        nonlocal refused
         try:
-            plan = make(*rung)
+            return make(*rung)
         except PlanError as error:
             refused = refused or error
+            return None
+
+    for rung in rungs:
+        if leaps and _bits(rung) - below + SURPLUS < lacking:
+            passed.append(rung)
             continue
+        plan = tried(rung)
+        if plan is None:
+            continue
+        if price is not None:
+            paid = price(plan)
+            if paid > most:
+                continue
+            if best is not None and price(best) > DEAR * paid:
+                best = None
+            most = min(most, DEAR * paid)
         if _enough(plan, asked):
             return plan
         if best is None or _shortage(plan) < _shortage(best):
             best = plan
+            passed.clear()
+        lacking, below = asked - _reached(plan), _bits(rung)
+    for rung in reversed(passed):
+        plan = tried(rung)
+        if plan is not None:
+            return plan if best is None or _shortage(plan) < _shortage(best) else best
     if best is None:
         raise refused or PlanError("no bits were tried")
     return best
+
+
+def _bits(rung: Rung) -> float:
+    """Bits of a rung's weights or activations, whichever are fewer; no bound where its sums leave room for more."""
+    weights, activations, more = (*rung, {})[:3]
+    if more.get("sums") == "calibrated":
+        return math.inf
+    return float(min(weights, more.get("most_bits", AUTO_MOST) if activations == "auto" else activations))
+
+
+def _reached(plan: Plan) -> float:
+    """Bits that a plan reaches; no bound where nothing is measured in bits."""
+    return float(plan.predicted.get("precision", {}).get("reached", math.inf))
 
 
 def _enough(plan: Plan, asked: float) -> bool:

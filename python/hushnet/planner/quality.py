@@ -58,6 +58,7 @@ class Quality:
         accuracy: shares of right labels of the original network and of the plan, where labels were given.
         expected_agreement: the share of other rows whose label is expected to stay (:func:`kept`).
         place: whether the output holds places: differences of these say nothing of how precise a plan is.
+        positions: labels of a row, of which ``agreement`` counts each.
     """
 
     expected: float
@@ -69,6 +70,7 @@ class Quality:
     accuracy: tuple[float, float] | None = None
     expected_agreement: float = 1.0
     place: bool = False
+    positions: int = 1
 
     @property
     def bits(self) -> float:
@@ -104,6 +106,18 @@ def squashed(graph: Graph) -> dict[str, str]:
     return found
 
 
+def sequences(graph: Graph) -> dict[str, tuple[tuple[int, ...], int]]:
+    """Outputs that are a softmax at each of several positions (of a line, say), with shape and axis of classes."""
+    found = {}
+    for node in graph.nodes:
+        if isinstance(node, Op) and node.op == "softmax" and node.output in graph.outputs:
+            shape = tuple(graph.shapes[node.output])
+            axis = int(node.attrs["axis"]) % max(len(shape), 1)
+            if math.prod(shape) > shape[axis]:
+                found[node.output] = (shape, axis)
+    return found
+
+
 def places(graph: Graph) -> frozenset[str]:
     """The outputs that are places of largest or least elements (ArgMax, indices of TopK), directly or behind moves."""
     producers = {n.output: n for n in graph.nodes}
@@ -125,12 +139,14 @@ def measure(
     *,
     place: bool = False,
     noise: float = 0.0,
+    several: tuple[tuple[int, ...], int] | None = None,
 ) -> Quality:
     """The quality of an output: planned and original values ``[rows, ...]``.
 
     Args:
         labels: right answers.
         squash: as :func:`squashed` has it.
+        several: as :func:`sequences` has it: every position has a label, and a softmax of its own.
         place: whether the output is one of :func:`places`.
         noise: deviation of errors that the planned values do not have.
 
@@ -140,10 +156,12 @@ def measure(
     rows = len(exact)
     exact, planned = exact.reshape(rows, -1), planned.reshape(rows, -1)
     off = np.abs(planned - exact).max(axis=1, initial=0.0)
-    far = off if squash is None else np.maximum(off, steepest(planned, exact, squash))
-    mine, wanted = (
-        np.rint(v[:, 0]).astype(np.int64) if place and v.shape[1] else label_of(v, exact) for v in (planned, exact)
-    )
+    parts = (planned, exact)
+    if several is not None and exact.size and labels is None:
+        shape, axis = several
+        parts = tuple(np.moveaxis(v.reshape(rows, *shape), axis + 1, -1).reshape(-1, shape[axis]) for v in parts)
+    stated = likely(off) if squash is None else unsure(off, *parts, squash)
+    mine, wanted = (np.rint(v[:, 0]).astype(np.int64) if place and v.shape[1] else label_of(v, exact) for v in parts)
     accuracy = None
     if labels is not None:
         right = check_labels(labels, rows)
@@ -154,10 +172,10 @@ def measure(
         agreement = float((np.rint(planned) == np.rint(exact)).mean()) if exact.size else 1.0
         expected = agreement
     else:
-        agreement, expected = float((mine == wanted).mean()), kept(planned, exact, noise)
+        agreement, expected = float((mine == wanted).mean()), kept(*parts, noise)
     return Quality(
         float(off.mean()),
-        likely(far),
+        stated,
         float(off.max(initial=0.0)),
         span,
         rows,
@@ -165,6 +183,7 @@ def measure(
         accuracy,
         min(max(expected, 0.0), 1.0),
         place,
+        len(wanted) // rows if rows else 1,
     )
 
 
@@ -245,6 +264,23 @@ def steepest(planned: Array, exact: Array, squash: str) -> Array:
     return np.tanh((moved.max(axis=1, initial=0.0) - moved.min(axis=1, initial=0.0)) / 4)
 
 
+def unsure(off: Array, planned: Array, exact: Array, squash: str) -> float:
+    """:func:`likely` of a softmax or sigmoid: of the rows that show what their logits' errors are.
+
+    A row that is sure of all its elements hides them. Its own error, perhaps 1e-9, is no sign of how errors of others
+    decay, so such rows count with their largest error alone.
+
+    Args:
+        off: largest errors of rows; planned and exact may have several positions a row.
+    """
+    rows = len(off)
+    hidden = np.maximum(*(np.minimum(v, 1.0 - v).max(axis=1, initial=0.0) for v in (planned, exact))) <= NO_CHANCE
+    shown = ~hidden.reshape(rows, -1).all(axis=1) if rows else np.zeros(0, bool)
+    far = np.maximum(off, steepest(planned, exact, squash).reshape(rows, -1).max(axis=1, initial=0.0)) if rows else off
+    own = (FACTOR + MORE / math.sqrt(max(rows, 1))) * float(off.max(initial=0.0))
+    return max(own, likely(far[shown])) if shown.any() else own
+
+
 def label_of(values: Array, exact: Array) -> Array:
     """The label of every row: the index of its largest element.
 
@@ -284,6 +320,8 @@ def said(found: Mapping[str, Quality], classes: Collection[str] = ()) -> dict[st
     """
     first = next(iter(found.values()))
     entry: dict[str, Any] = {"calibration_rows": first.rows, "agreement": first.agreement}
+    if first.positions > 1:
+        entry["positions"] = first.positions
     labelled = [quality.expected_agreement for name, quality in found.items() if name in classes]
     if labelled:
         entry["expected_agreement"] = min(labelled)

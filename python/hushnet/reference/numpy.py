@@ -189,8 +189,12 @@ def linear(plan: Plan, stage: dict[str, Any], x: Array) -> Array:
         PlanError: the sums could leave int64.
     """
     weight, bias = plan.weights[stage["weights"]], plan.weights[stage["bias"]]
-    bound = output_bound(weight, bias, plan.tensors[stage["in"]]["bound"])
-    geometry = stage["geometry"]
+    geometry, reads = stage["geometry"], plan.tensors[stage["in"]]["bound"]
+    # a bound that takes no look at the weights one by one is enough for most layers
+    bound = weight.size // max(len(weight), 1) * int(np.iinfo(weight.dtype).max + 1) * reads
+    bound += int(np.abs(bias).max(initial=0))
+    if bound >= EXACT_IN_BINARY64:
+        bound = output_bound(weight, bias, reads)
     if bound < EXACT_IN_BINARY64:
         y = apply(geometry, weight.astype(np.float64), x.astype(np.float64)).astype(np.int64)
     elif bound < 1 << 63:

@@ -13,6 +13,8 @@ import numpy as np
 Array = np.ndarray
 # bits of the server's place that it computes with, and of its polynomials below the coefficient's unit
 PLACE_BITS, FINE = 20, 14
+# fractional bits of an exponential's rate and of its values, and the terms of its series
+RATE_BITS, POWER_BITS, SERIES = 40, 31, 9
 
 
 def function(
@@ -51,8 +53,10 @@ def spline(
     piece = ((held >> segment) + (asked >> segment)) % (1 << form["segments"])
     within = (asked & ((1 << segment) - 1)) >> form["dropped"]
     total = np.full_like(x, form["offset"])
-    start = 0
-    for degree, order in enumerate(orders):
+    start, powers = 0, form.get("rate", 0) != 0
+    # an exponential has no constant, and its shed bits leave no mean
+    total -= powers and form["shed"] > 0
+    for degree, order in enumerate(orders, int(powers)):
         value = np.zeros_like(x)
         for column in range(start + order, start - 1, -1):
             value = ((value * place) >> fine) + coefficients[piece, column]
@@ -62,7 +66,11 @@ def spline(
             total += value << form["guard"]
             continue
         basis = form["basis"][degree - 1]
-        factor = 2 * polynomial(form, degree, basis["precision"], within) + 1 - (1 << basis["precision"])
+        precision = basis["precision"]
+        if powers:
+            factor = 2 * falling(form, precision, within) + 1
+        else:
+            factor = 2 * polynomial(form, degree, precision, within) + 1 - (1 << precision)
         total += nearest((value + basis["low"]) * factor, basis["shift"])
     return (shed(total, form["shed"], units) - (form["offset"] >> form["shed"])) << form["lift"]
 
@@ -78,6 +86,23 @@ def polynomial(form: dict[str, Any], degree: int, precision: int, within: Array)
     value = 4 * centred**3 - 3 * (centred << (2 * bits)) + (1 << (3 * bits))
     rounded = value >> (3 * bits + 1 - precision)
     return rounded - (rounded >> precision)
+
+
+def falling(form: dict[str, Any], precision: int, within: Array) -> Array:
+    """The exponential that falls from the end of a segment to a place, in units of ``2^-precision``: the series that the
+    client computes in integers.
+    """
+    bits = form["argument_bits"] - form["segments"] - form["dropped"]
+    eighth = ((((2 << bits) - 2 * within - 1) * form["rate"]) >> (RATE_BITS + 1 - POWER_BITS + 3)).astype(np.int64)
+    one = 1 << POWER_BITS
+    value = np.full_like(eighth, one)
+    for term in range(SERIES, 0, -1):
+        part = (one + term // 2) // term
+        value = one - ((((eighth * value) >> POWER_BITS) * part) >> POWER_BITS)
+    for _ in range(3):
+        value = (value * value) >> POWER_BITS
+    value >>= POWER_BITS - precision
+    return value - (value >> precision)
 
 
 def nearest(value: Array, shift: int) -> Array:

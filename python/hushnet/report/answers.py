@@ -10,7 +10,7 @@ from rich.table import Table
 Report = Mapping[str, Any]
 
 # of ``predicted``, what is said of answers; a public part has none of it, but that of client-aided plans
-FIELDS = ("agreement", "expected_agreement", "accuracy", "calibration_rows", "precision")
+FIELDS = ("agreement", "expected_agreement", "accuracy", "calibration_rows", "positions", "precision")
 
 
 def answers(predicted: Mapping[str, Any]) -> dict[str, Any]:
@@ -34,10 +34,10 @@ def table(report: Report, *, verbose: bool) -> Table:
     rows = Table(title="Answers", title_justify="left", show_header=False, box=None, padding=(0, 2, 0, 0))
     count = found.get("calibration_rows")
     if "agreement" in found:
-        rows.add_row(
-            "Agreement",
-            f"{100 * found['agreement']:.4g} % of {count} calibration rows have the original network's label",
-        )
+        of = f"{count} calibration rows have"
+        if "positions" in found:
+            of = f"the {found['positions']} positions of {count} calibration rows have"
+        rows.add_row("Agreement", f"{100 * found['agreement']:.4g} % of {of} the original network's label")
     if "expected_agreement" in found:
         rows.add_row(
             "Labels", f"{100 * found['expected_agreement']:.4g} % of other such rows are expected to keep theirs"

@@ -193,10 +193,8 @@ fn says(
     let server = std::thread::spawn(move || {
         crate::session::server::Served::session(&served, Box::new(theirs), &mut |_| {}).0.unwrap_err()
     });
-    ours.send(
-        FrameBuilder::message(Kind::Hello, &Hello { protocol: PROTOCOL, producer: String::new() }).unwrap(),
-    )
-    .unwrap();
+    ours.send(FrameBuilder::message(Kind::Hello, &Hello { protocol: PROTOCOL, ..Hello::default() }).unwrap())
+        .unwrap();
     ours.recv().unwrap();
     let mut answers = Vec::new();
     for frame in frames {

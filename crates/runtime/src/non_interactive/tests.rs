@@ -362,7 +362,7 @@ pub(super) fn answers(plan: &NonInteractivePlan, frames: Vec<Frame>) -> Error {
     let (mut near, mut far) = pipe();
     std::thread::scope(|scope| {
         let served = scope.spawn(move || model.serve(&mut far, &mut |_| {}).map(|_| ()));
-        let hello = Hello { protocol: PROTOCOL, producer: "test".into() };
+        let hello = Hello { protocol: PROTOCOL, ..Hello::default() };
         near.send(FrameBuilder::message(Kind::Hello, &hello).unwrap()).unwrap();
         near.recv().unwrap().expect(Kind::Plan, 0, 0).unwrap();
         for frame in frames {

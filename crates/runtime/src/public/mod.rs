@@ -109,8 +109,8 @@ fn parameters(params: &ParamsSpec) -> ParamsSpec {
 }
 
 fn shares(part: &TwoPartySpec) -> TwoPartySpec {
-    let TwoPartySpec { ring_bits, reveal, ranges, preparation } = part.clone();
-    TwoPartySpec { ring_bits, reveal, ranges, preparation }
+    let TwoPartySpec { ring_bits, reveal, ranges, sums: _, preparation } = part.clone();
+    TwoPartySpec { ring_bits, reveal, ranges, sums: None, preparation }
 }
 
 fn ckks(part: &NonInteractiveSpec) -> NonInteractiveSpec {

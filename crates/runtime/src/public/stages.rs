@@ -105,6 +105,7 @@ fn function(stage: FunctionSpec) -> FunctionSpec {
         offset,
         shed,
         lift,
+        rate,
         basis,
     } = form;
     let one = |BasisFields { bits, precision, shift, low }| BasisFields { bits, precision, shift, low };
@@ -120,6 +121,7 @@ fn function(stage: FunctionSpec) -> FunctionSpec {
         offset,
         shed,
         lift,
+        rate,
         basis: basis.into_iter().map(one).collect(),
     };
     FunctionSpec {

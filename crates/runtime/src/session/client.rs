@@ -1,7 +1,7 @@
 //! A client's session with whatever a server serves: the greeting is the same, the plan that comes back says what follows.
 
 use super::AnyPlan;
-use crate::channel::{send_failure, Channel};
+use crate::channel::{send_failure, Channel, Introduction};
 use crate::client_aided::{Client, ClientOptions};
 use crate::error::{check_environment, Error, TransportError};
 use crate::io::{self, Input, Marked, OnProgress, Output, RangeError};
@@ -173,7 +173,9 @@ fn greet(channel: &mut dyn Channel, limits: &Limits) -> Result<Frame, Error> {
     let longest = limits.file_bytes.min(2 * limits.json_bytes + (1 << 20));
     channel.set_limit(usize::try_from(longest).unwrap_or(usize::MAX));
     let producer = concat!("hushnet ", env!("CARGO_PKG_VERSION")).to_owned();
-    channel.send(FrameBuilder::message(Kind::Hello, &Hello { protocol: PROTOCOL, producer })?)?;
+    let Introduction { model, token } = channel.introduction();
+    let hello = Hello { protocol: PROTOCOL, producer, model, token };
+    channel.send(FrameBuilder::message(Kind::Hello, &hello)?)?;
     let frame = channel.recv()?;
     frame.expect(Kind::Plan, 0, 0)?;
     Ok(frame)

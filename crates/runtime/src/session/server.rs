@@ -50,6 +50,16 @@ impl SessionMemory {
     pub fn total(&self) -> u64 {
         self.session.saturating_add(self.set_up).saturating_add(self.block)
     }
+
+    /// The larger of both, part by part, in bytes.
+    #[must_use]
+    pub fn max(&self, other: &Self) -> Self {
+        Self {
+            session: self.session.max(other.session),
+            set_up: self.set_up.max(other.set_up),
+            block: self.block.max(other.block),
+        }
+    }
 }
 
 /// A plan prepared for serving, shared by all sessions.

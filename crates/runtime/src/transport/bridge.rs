@@ -1,10 +1,11 @@
 //! Between a carrier on tokio (WebSocket or raw) and a session's blocking thread.
 
 use super::memory::{Share, SMALL};
+use super::peers::Account;
 use super::slots::{Place, Refused};
 use crate::channel::{check_limit, Channel, Reserve, Traffic};
 use crate::error::{Error, TransportError};
-use crate::wire::{Frame, Kind, HEADER};
+use crate::wire::{Frame, Kind, GREETING_FRAME, HEADER};
 use bytes::Bytes;
 use std::future::Future;
 use std::sync::Arc;
@@ -17,10 +18,12 @@ use tokio::sync::{mpsc, watch, OwnedSemaphorePermit, Semaphore};
 /// never waits for the server while the server waits for it.
 pub(super) const DEPTH: usize = crate::channel::IN_FLIGHT;
 
-/// What may wait for a session: frames, and bytes of them. Beyond either, nothing more is read from the socket.
+/// What may wait for a session. Beyond either, nothing more is read from the socket.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Queue {
+    /// Frames that wait.
     pub frames: usize,
+    /// Bytes of the frames that wait.
     pub bytes: u64,
 }
 
@@ -29,8 +32,39 @@ const GRAIN: u64 = 1 << 10;
 
 /// What the reader hands to the session; a frame holds its part of the waiting bytes until it is taken.
 enum Incoming {
-    Frame(Bytes, OwnedSemaphorePermit),
+    Frame(Bytes, Permits),
     Failed(Error),
+}
+
+/// A frame's part of what may wait: one of the frames, and its grains.
+type Permits = (OwnedSemaphorePermit, OwnedSemaphorePermit);
+
+/// Room for what waits to be read by the session.
+#[derive(Clone)]
+struct Room {
+    frames: Arc<Semaphore>,
+    grains: Arc<Semaphore>,
+    most: u32,
+}
+
+impl Room {
+    fn new(queue: Queue) -> Self {
+        let most =
+            u32::try_from(queue.bytes / GRAIN).unwrap_or(u32::MAX).min(Semaphore::MAX_PERMITS as u32).max(1);
+        let frames = queue.frames.clamp(1, Semaphore::MAX_PERMITS);
+        Self {
+            frames: Arc::new(Semaphore::new(frames)),
+            grains: Arc::new(Semaphore::new(most as usize)),
+            most,
+        }
+    }
+
+    /// Room for a frame of so many bytes, as soon as there is some. Never `None`: nobody closes it.
+    async fn take(&self, bytes: u64) -> Option<Permits> {
+        let grains = bytes.div_ceil(GRAIN).clamp(1, u64::from(self.most)) as u32;
+        let frame = self.frames.clone().acquire_owned().await.ok()?;
+        Some((frame, self.grains.clone().acquire_many_owned(grains).await.ok()?))
+    }
 }
 
 /// What comes from a carrier.
@@ -43,8 +77,8 @@ pub(super) enum Arrival {
 
 /// The receiving half of a carrier.
 pub(super) trait Source: Send + 'static {
-    /// The next message; `None` when the peer has closed.
-    fn next(&mut self) -> impl Future<Output = Option<Arrival>> + Send;
+    /// The next message, of at most `limit` bytes where the carrier can tell before it takes room for it; `None` when the peer has closed.
+    fn next(&mut self, limit: usize) -> impl Future<Output = Option<Arrival>> + Send;
 
     /// Reads and forgets what still comes, so that the peer gets to hear the last words.
     fn discard(&mut self) -> impl Future<Output = ()> + Send;
@@ -57,6 +91,15 @@ pub(super) trait Sink: Send + 'static {
 
     /// Says goodbye.
     fn close(&mut self) -> impl Future<Output = ()> + Send;
+}
+
+/// What follows for the reader from the model that a client asks for.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Reading {
+    /// Bytes of the largest frame.
+    pub largest: usize,
+    /// What may wait to be read between blocks.
+    pub queue: Queue,
 }
 
 /// How far a server is on its way to its end.
@@ -82,9 +125,11 @@ pub(super) struct Bridge {
     limit: usize,
     resting: bool,
     place: Arc<Place>,
-    /// Grains of frames that may wait.
-    waiting: Arc<Semaphore>,
-    /// Those of them that belong to the block in work.
+    reading: watch::Sender<Option<(usize, Room)>>,
+    account: Option<Account>,
+    /// Room for frames that wait, once it is known.
+    room: Option<Room>,
+    /// Grains of it that belong to the block in work.
     block: usize,
 }
 
@@ -102,17 +147,15 @@ pub(super) async fn run(
     (mut source, mut sink): (impl Source, impl Sink),
     phase: watch::Receiver<Phase>,
     (handshake, idle): (Duration, Duration),
-    queue: Queue,
     place: Arc<Place>,
     session: impl FnOnce(Bridge) + Send + 'static,
 ) {
-    let (to_session, incoming) = mpsc::channel(queue.frames);
-    let most =
-        u32::try_from(queue.bytes / GRAIN).unwrap_or(u32::MAX).min(Semaphore::MAX_PERMITS as u32).max(1);
-    let waiting = Arc::new(Semaphore::new(most as usize));
+    // As many as the queue of any plan: what is read on waits for room below.
+    let (to_session, incoming) = mpsc::channel(Semaphore::MAX_PERMITS);
     let (outgoing, mut from_session) = mpsc::channel::<Bytes>(DEPTH);
     let runtime = Handle::current();
-    let mut begun = place.begun();
+    let (traffic, limit, mut begun) = (Traffic::default(), usize::MAX, place.begun());
+    let (reading, mut known) = watch::channel(None);
     let bridge = Bridge {
         incoming,
         outgoing,
@@ -120,28 +163,36 @@ pub(super) async fn run(
         runtime,
         handshake,
         idle,
-        traffic: Traffic::default(),
-        limit: usize::MAX,
+        traffic,
+        limit,
         resting: false,
         place,
-        waiting: waiting.clone(),
+        reading,
+        account: None,
+        room: None,
         block: 0,
     };
     let reader = tokio::spawn(async move {
-        let mut kept = 0;
+        let mut room = Room::new(Queue { frames: 1, bytes: GREETING_FRAME as u64 });
+        let (mut largest, mut kept) = (GREETING_FRAME, 0);
         for number in 0.. {
+            // Nothing is read behind the greeting before the model is known that it asks for.
+            if number == 1 {
+                let Ok(Some(reading)) = known.wait_for(Option::is_some).await.map(|r| r.clone()) else {
+                    break;
+                };
+                (largest, room) = reading;
+            }
             // Whoever holds no slot cannot have more kept than a few small frames and a large one.
             if (number >= GUEST_FRAMES || kept > SMALL / 2) && begun.wait_for(|b| *b).await.is_err() {
                 break;
             }
-            let Some(arrival) = source.next().await else { break };
+            let Some(arrival) = source.next(largest).await else { break };
             let message = match arrival {
                 Arrival::Frame(bytes) => {
-                    kept += bytes.len() as u64;
-                    let grains = (bytes.len() as u64).div_ceil(GRAIN).clamp(1, u64::from(most)) as u32;
-                    // Never closed.
-                    let Ok(permit) = waiting.clone().acquire_many_owned(grains).await else { break };
-                    Incoming::Frame(bytes, permit)
+                    kept += if number == 0 { 0 } else { bytes.len() as u64 };
+                    let Some(permits) = room.take(bytes.len() as u64).await else { break };
+                    Incoming::Frame(bytes, permits)
                 }
                 Arrival::Failed(e) => Incoming::Failed(e),
             };
@@ -201,8 +252,27 @@ fn refused(why: Refused, place: &Place) -> TransportError {
     }
 }
 
+impl Bridge {
+    /// Reads on behind the greeting, as the model that it asks for allows, and counts to an account from now on.
+    pub(super) fn admit(&mut self, reading: Reading, account: Account) {
+        self.account = Some(account);
+        let room = Room::new(reading.queue);
+        self.room = Some(room.clone());
+        self.reading.send_replace(Some((reading.largest, room)));
+    }
+
+    /// Counts bytes to the account.
+    fn moved(&self, bytes: usize) -> Result<(), TransportError> {
+        self.account.as_ref().map_or(Ok(()), |account| account.moved(bytes as u64))
+    }
+}
+
 impl Channel for Bridge {
     fn send(&mut self, frame: Frame) -> Result<(), TransportError> {
+        // Last words are always free.
+        if frame.kind() != Kind::Error {
+            self.moved(frame.bytes().len())?;
+        }
         let bytes = frame.into_bytes();
         self.traffic.sent += bytes.len() as u64;
         let limit = self.idle;
@@ -253,9 +323,14 @@ impl Channel for Bridge {
                 drop(permit);
                 self.traffic.received += bytes.len() as u64;
                 check_limit(bytes.len(), self.limit)?;
+                self.moved(bytes.len())?;
                 let frame = Frame::parse(bytes)?;
-                if !place.works() && is_work(&frame) {
-                    self.runtime.block_on(place.work()).map_err(|why| refused(why, place))?;
+                if !self.place.works() && is_work(&frame) {
+                    let place = self.place.clone();
+                    if let Some(account) = &mut self.account {
+                        account.begin(place.later())?;
+                    }
+                    self.runtime.block_on(place.work()).map_err(|why| refused(why, &place))?;
                 }
                 Ok(frame)
             }
@@ -274,7 +349,9 @@ impl Channel for Bridge {
         self.resting = resting;
         if resting {
             // What waits to be read of the block is counted as long as it waits.
-            self.block -= self.waiting.forget_permits(self.block);
+            if let Some(room) = &self.room {
+                self.block -= room.grains.forget_permits(self.block);
+            }
             if self.block == 0 {
                 self.place.release(Share::Block);
             }
@@ -289,8 +366,8 @@ impl Channel for Bridge {
         let place = &self.place;
         self.runtime.block_on(place.reserve(share, bytes)).map_err(|why| refused(why, place))?;
         let more = usize::try_from(waiting.div_ceil(GRAIN)).unwrap_or(usize::MAX).saturating_sub(self.block);
-        if more > 0 {
-            self.waiting.add_permits(more);
+        if let Some(room) = self.room.as_ref().filter(|_| more > 0) {
+            room.grains.add_permits(more);
             self.block += more;
         }
         Ok(())

@@ -1,15 +1,17 @@
 //! A client's connection: frames over a WebSocket or bare, over TCP or TLS; blocking.
 
+use super::models::is_name;
 use super::raw::RawConnection;
-use super::tls;
+use super::tls::{self, TlsFiles};
+use super::token::AccessToken;
 use super::websocket::WebSocketConnection;
-use crate::channel::{Channel, Traffic};
+use crate::channel::{Channel, Introduction, Traffic};
 use crate::error::{Error, TransportError};
 use crate::wire::Frame;
 use rustls::pki_types::ServerName;
 use rustls::{ClientConnection, StreamOwned};
 use std::io::{ErrorKind, Read, Write};
-use std::net::{TcpStream, ToSocketAddrs};
+use std::net::{IpAddr, TcpStream, ToSocketAddrs};
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::Arc;
@@ -23,9 +25,15 @@ const PORT: u16 = 8765;
 /// How often a waiting client looks whether it is to stop.
 const POLL: Duration = Duration::from_millis(200);
 
-/// How a client connects: certificates, time limits, how waiting is cancelled.
-#[derive(Clone, Debug)]
+/// How a client connects: what it asks for, certificates, time limits, how waiting is cancelled.
+#[derive(Clone)]
 pub struct ConnectOptions {
+    /// The model to ask for; a path of `hush://host/NAME` says it, too. Without one, the server's only model.
+    pub model: Option<String>,
+    /// What shows that this client may ask. It goes over TLS only, or to this machine.
+    pub token: Option<AccessToken>,
+    /// What is shown to servers that ask clients for a certificate.
+    pub certificate: Option<TlsFiles>,
     /// PEM file of the authorities to trust; without it those of the system.
     pub ca: Option<PathBuf>,
     /// Accept any certificate.
@@ -41,6 +49,9 @@ pub struct ConnectOptions {
 impl Default for ConnectOptions {
     fn default() -> Self {
         Self {
+            model: None,
+            token: None,
+            certificate: None,
             ca: None,
             insecure_tls: false,
             connect_timeout: Duration::from_secs(20),
@@ -98,7 +109,10 @@ impl Write for Stream {
 }
 
 /// A connection to a server.
-pub struct Connection(Carrier);
+pub struct Connection {
+    carrier: Carrier,
+    introduction: Introduction,
+}
 
 enum Carrier {
     WebSocket(Box<WebSocketConnection>),
@@ -125,6 +139,9 @@ impl Patience {
 
     /// What an error of the socket means to a session.
     pub(super) fn failure(&self, e: &std::io::Error) -> TransportError {
+        if let Some(text) = tls::refused(e) {
+            return TransportError::Tls(text.into());
+        }
         match e.kind() {
             ErrorKind::ConnectionReset
             | ErrorKind::BrokenPipe
@@ -138,73 +155,136 @@ impl Patience {
     }
 }
 
+/// Where a URL leads to.
+struct Target {
+    raw: bool,
+    secure: bool,
+    host: String,
+    port: u16,
+    /// The path of a WebSocket.
+    path: String,
+    /// The model that the greeting asks for; empty: none.
+    model: String,
+}
+
+impl Target {
+    fn parse(url: &str, model: Option<&str>) -> Result<Self, TransportError> {
+        let wrong = |detail: &str| TransportError::Address { url: url.to_owned(), detail: detail.to_owned() };
+        let uri: Uri = url.parse().map_err(|_| wrong("not a URL"))?;
+        let (raw, secure) = match uri.scheme_str() {
+            Some("hush") => (true, false),
+            Some("hushs") => (true, true),
+            Some("ws") => (false, false),
+            Some("wss") => (false, true),
+            _ => return Err(wrong("the scheme must be hush, hushs, ws or wss")),
+        };
+        let host = uri.host().filter(|h| !h.is_empty()).ok_or_else(|| wrong("no host"))?.to_owned();
+        let path = uri.path_and_query().map(PathAndQuery::as_str).filter(|p| *p != "/");
+        let named = path.filter(|_| raw).map(|p| p.trim_start_matches('/'));
+        let model = match (named, model) {
+            (Some(a), Some(b)) if a != b => {
+                return Err(wrong("the path names another model than the one that was asked for"))
+            }
+            (a, b) => a.or(b).unwrap_or_default().to_owned(),
+        };
+        if !model.is_empty() && !is_name(&model) {
+            return Err(wrong(
+                "a model's name has 1 to 64 letters, digits, '.', '_' and '-', and nothing else",
+            ));
+        }
+        let port = uri.port_u16().unwrap_or(match (raw, secure) {
+            (true, _) => PORT,
+            (false, true) => 443,
+            (false, false) => 80,
+        });
+        Ok(Self { raw, secure, host, port, path: path.unwrap_or("/ws").to_owned(), model })
+    }
+
+    /// The host without the brackets of an address.
+    fn name(&self) -> &str {
+        self.host.trim_start_matches('[').trim_end_matches(']')
+    }
+}
+
+/// A token is worth as much as the way is closed on which it goes.
+fn guarded(target: &Target, options: &ConnectOptions) -> Result<(), TransportError> {
+    let address = target.name().parse::<IpAddr>();
+    let here = target.name() == "localhost" || address.is_ok_and(|ip| ip.is_loopback());
+    if options.token.is_some() && !here && (!target.secure || options.insecure_tls) {
+        let text = "a token is sent over TLS with a certificate that is verified, or to this machine; connect to hushs:// or wss://, \
+                    without insecure TLS";
+        return Err(TransportError::Tokens(text.into()));
+    }
+    Ok(())
+}
+
 /// Connects to `hush://host:port` (bare frames; port 8765 unless given), `hushs://` (the same in TLS), `ws://host:port`
-/// or `wss://host:port` (the path defaults to `/ws`). A server answers all of them on one port.
+/// or `wss://host:port` (the path defaults to `/ws`). A server answers all of them on one port. `hush://host:port/NAME` asks for one model
+/// of several, as `ws://host:port/ws/NAME` does.
 ///
 /// # Errors
 /// [`Error::Transport`] when the address cannot be used or nobody answers; [`crate::ProtocolError::Peer`] when the server is full (bare
 /// frames: at the first message).
 pub fn connect(url: &str, options: &ConnectOptions) -> Result<Connection, Error> {
-    let address = |detail: &str| TransportError::Address { url: url.to_owned(), detail: detail.to_owned() };
-    let uri: Uri = url.parse().map_err(|_| address("not a URL"))?;
-    let (raw, secure) = match uri.scheme_str() {
-        Some("hush") => (true, false),
-        Some("hushs") => (true, true),
-        Some("ws") => (false, false),
-        Some("wss") => (false, true),
-        _ => return Err(address("the scheme must be hush, hushs, ws or wss").into()),
-    };
-    let host = uri.host().filter(|h| !h.is_empty()).ok_or_else(|| address("no host"))?;
-    let name = host.trim_start_matches('[').trim_end_matches(']');
-    let path = uri.path_and_query().map(PathAndQuery::as_str).filter(|p| *p != "/");
-    if raw && path.is_some() {
-        return Err(address("hush:// takes no path").into());
-    }
-    let port = uri.port_u16().unwrap_or(match (raw, secure) {
-        (true, _) => PORT,
-        (false, true) => 443,
-        (false, false) => 80,
-    });
+    let target = Target::parse(url, options.model.as_deref())?;
+    guarded(&target, options)?;
+    let (name, port) = (target.name(), target.port);
     let tcp = dial(name, port, options.connect_timeout)?;
-    let stream = if secure {
-        let server =
-            ServerName::try_from(name.to_owned()).map_err(|_| address("the host is no valid name"))?;
-        let protocol = raw.then_some(tls::RAW_PROTOCOL);
-        let config = tls::client(options.ca.as_deref(), options.insecure_tls, protocol)?;
-        let session =
-            ClientConnection::new(config, server).map_err(|e| TransportError::Tls(e.to_string()))?;
-        let mut stream = StreamOwned::new(session, tcp);
-        while stream.conn.is_handshaking() {
-            stream.conn.complete_io(&mut stream.sock).map_err(|e| tls_error(&e))?;
-        }
-        if raw && stream.conn.alpn_protocol() != protocol {
-            let detail = "the server does not take bare frames; use wss://".to_owned();
-            return Err(TransportError::Connect { address: format!("{name}:{port}"), detail }.into());
-        }
-        Stream::Tls(Box::new(stream))
-    } else {
-        Stream::Plain(tcp)
-    };
+    let stream = if target.secure { secured(url, &target, tcp, options)? } else { Stream::Plain(tcp) };
     let patience = Patience { idle: options.idle_timeout, cancel: options.cancel.clone() };
     let times = |tcp: &TcpStream| {
         tcp.set_read_timeout(Some(POLL))
             .and_then(|()| tcp.set_write_timeout(Some(options.idle_timeout)))
             .map_err(|e| TransportError::Io(e.to_string()))
     };
-    if raw {
+    let model = target.model.clone();
+    if target.raw {
         times(stream.tcp())?;
-        return Ok(Connection(Carrier::Raw(Box::new(RawConnection::new(stream, patience)))));
+        let carrier = Carrier::Raw(Box::new(RawConnection::new(stream, patience)));
+        let token = options.token.as_ref().map_or_else(String::new, |t| t.expose().to_owned());
+        return Ok(Connection { carrier, introduction: Introduction { model, token } });
     }
-    let target = format!("{}://{host}:{port}{}", if secure { "wss" } else { "ws" }, path.unwrap_or("/ws"));
+    let page =
+        format!("{}://{}:{port}{}", if target.secure { "wss" } else { "ws" }, target.host, target.path);
     let socket = WebSocketConnection::open(
-        &target,
+        &page,
+        options.token.as_ref(),
         &format!("{name}:{port}"),
         stream,
         patience,
         options.connect_timeout,
     )?;
     times(socket.tcp())?;
-    Ok(Connection(Carrier::WebSocket(Box::new(socket))))
+    // The request's header has carried the token.
+    let introduction = Introduction { model, token: String::new() };
+    Ok(Connection { carrier: Carrier::WebSocket(Box::new(socket)), introduction })
+}
+
+/// TLS over a connection.
+fn secured(
+    url: &str,
+    target: &Target,
+    tcp: TcpStream,
+    options: &ConnectOptions,
+) -> Result<Stream, TransportError> {
+    let name = target.name();
+    let server = ServerName::try_from(name.to_owned()).map_err(|_| TransportError::Address {
+        url: url.to_owned(),
+        detail: "the host is no valid name".into(),
+    })?;
+    let protocol = target.raw.then_some(tls::RAW_PROTOCOL);
+    let config =
+        tls::client(options.ca.as_deref(), options.insecure_tls, options.certificate.as_ref(), protocol)?;
+    let session = ClientConnection::new(config, server).map_err(|e| TransportError::Tls(e.to_string()))?;
+    let mut stream = StreamOwned::new(session, tcp);
+    while stream.conn.is_handshaking() {
+        stream.conn.complete_io(&mut stream.sock).map_err(|e| tls_error(&e))?;
+    }
+    if target.raw && stream.conn.alpn_protocol() != protocol {
+        let detail = "the server does not take bare frames; use wss://".to_owned();
+        return Err(TransportError::Connect { address: format!("{name}:{}", target.port), detail });
+    }
+    Ok(Stream::Tls(Box::new(stream)))
 }
 
 fn dial(host: &str, port: u16, timeout: Duration) -> Result<TcpStream, TransportError> {
@@ -227,6 +307,9 @@ fn dial(host: &str, port: u16, timeout: Duration) -> Result<TcpStream, Transport
 }
 
 fn tls_error(e: &std::io::Error) -> TransportError {
+    if let Some(text) = tls::refused(e) {
+        return TransportError::Tls(text.into());
+    }
     let why = e.get_ref().and_then(|inner| inner.downcast_ref::<rustls::Error>());
     let why = why.map_or_else(|| e.to_string(), tls::explain);
     TransportError::Tls(format!(
@@ -236,14 +319,14 @@ fn tls_error(e: &std::io::Error) -> TransportError {
 
 impl Connection {
     fn channel(&self) -> &dyn Channel {
-        match &self.0 {
+        match &self.carrier {
             Carrier::WebSocket(c) => c.as_ref(),
             Carrier::Raw(c) => c.as_ref(),
         }
     }
 
     fn channel_mut(&mut self) -> &mut dyn Channel {
-        match &mut self.0 {
+        match &mut self.carrier {
             Carrier::WebSocket(c) => c.as_mut(),
             Carrier::Raw(c) => c.as_mut(),
         }
@@ -261,6 +344,10 @@ impl Channel for Connection {
 
     fn traffic(&self) -> Traffic {
         self.channel().traffic()
+    }
+
+    fn introduction(&self) -> Introduction {
+        self.introduction.clone()
     }
 
     fn set_limit(&mut self, bytes: usize) {

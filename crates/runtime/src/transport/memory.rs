@@ -7,13 +7,10 @@
 use super::server::ServerLimits;
 use crate::plan::{Limits, PlanError};
 use crate::session::server::SessionMemory;
-use std::sync::Arc;
 use tokio::sync::Semaphore;
 
 /// Small frames that a guest may have sent beside a large one.
 pub(super) const SMALL: u64 = 4 << 10;
-/// Unit in which memory is counted.
-pub(super) const GRAIN: u64 = 4 << 10;
 /// Guests have one part in so many of all memory.
 const GUESTS: u64 = 8;
 
@@ -31,18 +28,54 @@ impl Share {
     pub(super) const ALL: usize = 2;
 }
 
-/// Permits of a share for so many bytes.
-pub(super) fn grains(bytes: u64) -> u32 {
-    u32::try_from(bytes.div_ceil(GRAIN)).unwrap_or(u32::MAX)
+/// Bytes of memory as grains: as fine as a semaphore can count.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Memory {
+    grain: u64,
+    total: u64,
+}
+
+impl Memory {
+    /// Of a limit in bytes.
+    pub(super) fn new(total: u64) -> Self {
+        Self { grain: (total >> 28).max(1), total }
+    }
+
+    /// Grains of so many bytes, `all` of them.
+    #[cfg(test)]
+    pub(super) const fn of(grain: u64, all: u64) -> Self {
+        Self { grain, total: grain * all }
+    }
+
+    /// Bytes of so many grains.
+    pub(super) fn bytes(self, grains: u64) -> u64 {
+        grains.saturating_mul(self.grain)
+    }
+
+    /// All of it.
+    pub(super) fn all(self) -> u32 {
+        // 2^28 grains and a few.
+        u32::try_from(self.total / self.grain).unwrap_or(u32::MAX)
+    }
+
+    /// Whole grains of so many bytes.
+    pub(super) fn floor(self, bytes: u64) -> u32 {
+        u32::try_from(bytes / self.grain).unwrap_or(u32::MAX)
+    }
+
+    /// What so many bytes take, and never more than there is.
+    pub(super) fn grains(self, bytes: u64) -> u32 {
+        u32::try_from(bytes.div_ceil(self.grain)).unwrap_or(u32::MAX).min(self.all())
+    }
 }
 
 /// A server's memory and places.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Division {
-    /// Sessions in work at once.
-    pub slots: usize,
-    /// Clients at once that have sent nothing to work on.
-    pub guests: usize,
+    /// Bytes that all slots have together.
+    pub sessions: u64,
+    /// Bytes that all guests have together.
+    pub guests: u64,
     /// Bytes of all set-ups, and of all blocks in work.
     pub shares: [u64; Share::ALL],
 }
@@ -59,21 +92,34 @@ impl Division {
         let count = |bytes: u64, each: u64| usize::try_from(bytes / each.max(1)).unwrap_or(usize::MAX);
         let part = (limits.memory_bytes / GUESTS).min(limits.memory_bytes - one.total());
         let guests = count(part, guest).clamp(1, limits.guests.max(1));
-        let rest = limits.memory_bytes - guests as u64 * guest;
+        let bytes = guests as u64 * guest;
+        let rest = limits.memory_bytes - bytes;
         let largest = one.set_up + one.block;
         let slots = count(rest - largest, one.session).min(limits.sessions).min(Semaphore::MAX_PERMITS);
-        let rest = rest - slots as u64 * one.session;
+        let sessions = slots as u64 * one.session;
+        let rest = rest - sessions;
         let set_ups = match one.set_up {
             0 => 0,
             least if one.block == 0 => rest.max(least),
             least => (rest / 2).max(least).min(rest - one.block),
         };
-        Ok(Self { slots, guests, shares: [set_ups, rest - set_ups] })
+        Ok(Self { sessions, guests: bytes, shares: [set_ups, rest - set_ups] })
     }
 
-    /// Permits of every share.
-    pub(super) fn free(&self) -> [Arc<Semaphore>; Share::ALL] {
-        self.shares.map(|bytes| Arc::new(Semaphore::new(grains(bytes) as usize)))
+    /// Clients at once that have sent nothing to work on, where frames have so many bytes at most.
+    pub(super) fn guests(&self, limits: &ServerLimits, frame: usize) -> usize {
+        let guests = usize::try_from(self.guests / (frame as u64 + SMALL)).unwrap_or(usize::MAX);
+        guests.clamp(1, limits.guests.max(1))
+    }
+
+    /// That a session of another plan fits where this was divided for others.
+    ///
+    /// # Errors
+    /// [`PlanError::TooLarge`] naming the part that does not.
+    pub(super) fn check(&self, one: &SessionMemory) -> Result<(), PlanError> {
+        Limits::check("the memory that one session needs between blocks", one.session, self.sessions)?;
+        Limits::check("the memory that one session's set-up needs", one.set_up, self.shares[0])?;
+        Limits::check("the memory that one block needs", one.block, self.shares[1])
     }
 }
 
@@ -91,16 +137,20 @@ mod tests {
 
     /// What all may hold together, and never less than one session needs.
     fn holds(d: &Division, memory: u64) {
-        let guests = d.guests as u64 * ((1 << 18) + SMALL);
-        assert!(guests + d.slots as u64 * ONE.session + d.shares[0] + d.shares[1] <= memory);
-        assert!(d.slots >= 1 && d.guests >= 1 && d.shares[0] >= ONE.set_up && d.shares[1] >= ONE.block);
+        assert!(d.guests + d.sessions + d.shares[0] + d.shares[1] <= memory);
+        assert!(
+            d.sessions >= ONE.session
+                && d.guests >= SMALL
+                && d.shares[0] >= ONE.set_up
+                && d.shares[1] >= ONE.block
+        );
     }
 
     #[test]
     fn a_small_session_gets_a_slot_though_its_largest_block_is_large() {
         let d = of(16 << 30, 64).unwrap();
         holds(&d, 16 << 30);
-        assert_eq!((d.slots, d.guests), (64, 256));
+        assert_eq!((d.sessions, d.guests(&ServerLimits::default(), 1 << 18)), (64 * ONE.session, 256));
         assert!(d.shares[1] / ONE.block >= 15);
     }
 
@@ -109,10 +159,30 @@ mod tests {
         let least = ONE.total() + (1 << 18) + SMALL;
         let d = of(least, 64).unwrap();
         holds(&d, least);
-        assert_eq!((d.slots, d.guests), (1, 1));
+        assert_eq!((d.sessions, d.guests(&ServerLimits::default(), 1 << 18)), (ONE.session, 1));
         assert!(matches!(of(least - 1, 64), Err(PlanError::TooLarge { .. })));
         for extra in [1, MIB, 100 * MIB, 1000 * MIB] {
             holds(&of(least + extra, 64).unwrap(), least + extra);
+        }
+    }
+
+    #[test]
+    fn memory_is_counted_in_grains() {
+        let memory = Memory::new(16 << 30);
+        assert_eq!((memory.all(), memory.grains(64), memory.grains(65)), (1 << 28, 1, 2));
+        assert_eq!(memory.grains(u64::MAX), memory.all());
+        let memory = Memory::new(1000);
+        assert_eq!((memory.all(), memory.grains(999)), (1000, 999));
+        assert!(Memory::new(u64::MAX).all() >= 1 << 28);
+    }
+
+    #[test]
+    fn another_plan_fits_or_is_refused() {
+        let d = of(1 << 30, 4).unwrap();
+        let with = |session, set_up, block| d.check(&SessionMemory { session, set_up, block });
+        with(d.sessions, d.shares[0], d.shares[1]).unwrap();
+        for beyond in [with(d.sessions + 1, 0, 0), with(0, d.shares[0] + 1, 0), with(0, 0, d.shares[1] + 1)] {
+            assert!(matches!(beyond, Err(PlanError::TooLarge { .. })));
         }
     }
 

@@ -1,18 +1,29 @@
 //! Frames over a WebSocket or bare, with or without TLS, on one port: the server on tokio, the client blocking.
 
+mod admin;
 mod bridge;
 pub mod client;
+mod greeting;
+mod histogram;
 mod memory;
 mod metrics;
+mod models;
+mod pages_server;
+mod peers;
 mod raw;
 mod raw_server;
 mod record;
 pub mod server;
 mod slots;
 mod tls;
+mod token;
 mod websocket;
 mod websocket_server;
 
 pub use client::{connect, ConnectOptions};
 pub use metrics::Stats;
-pub use server::{OnSession, Server, ServerLimits, ServerOptions, TlsFiles};
+pub use models::{is_name, About, Hosted, TensorAbout, DEFAULT_NAME, NAME_BYTES};
+pub use peers::PeerLimits;
+pub use server::{OnSession, Server, ServerLimits, ServerOptions};
+pub use tls::TlsFiles;
+pub use token::AccessToken;

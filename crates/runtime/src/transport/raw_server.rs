@@ -1,6 +1,7 @@
 //! The server's end of a connection without WebSocket, and how it is told from HTTP on the same port.
 
 use super::bridge::{Arrival, Sink, Source};
+use super::peers::Connected;
 use super::server::{serve_raw, Acceptor, Shared};
 use super::tls;
 use crate::error::{Error, TransportError};
@@ -50,11 +51,12 @@ impl Door {
         let full = |_| IoError::from(ErrorKind::ResourceBusy);
         let permit = self.shared.connections.clone().try_acquire_owned().map_err(full)?;
         let peer = stream.peer_addr()?;
+        let connected = self.shared.reception.peers.connect(peer).ok_or(ErrorKind::ResourceBusy)?;
         stream.set_nodelay(true)?;
         match &self.tls {
             None => {
                 if !tokio::time::timeout(self.handshake, begins_a_frame(&stream)).await.map_err(late)?? {
-                    return Ok(Box::new(Counted(stream, permit)));
+                    return Ok(Box::new(Counted(stream, permit, connected)));
                 }
                 let (read, write) = stream.into_split();
                 serve_raw(&self.shared, read, write, peer).await;
@@ -63,8 +65,11 @@ impl Door {
                 let tls = tls.read().unwrap_or_else(PoisonError::into_inner).clone();
                 let stream =
                     tokio::time::timeout(self.handshake, tls.accept(stream)).await.map_err(late)??;
+                if let Some(shown) = stream.get_ref().1.peer_certificates().and_then(<[_]>::first) {
+                    connected.certified(tls::fingerprint(shown));
+                }
                 if stream.get_ref().1.alpn_protocol() != Some(tls::RAW_PROTOCOL) {
-                    return Ok(Box::new(Counted(stream, permit)));
+                    return Ok(Box::new(Counted(stream, permit, connected)));
                 }
                 let (read, write) = tokio::io::split(stream);
                 serve_raw(&self.shared, read, write, peer).await;
@@ -74,8 +79,9 @@ impl Door {
     }
 }
 
-/// A connection that counts among all of the server's until it is dropped.
-struct Counted<S>(S, #[expect(dead_code, reason = "held until the connection ends")] OwnedSemaphorePermit);
+/// A connection that counts among all of the server's, and among its peer's, until it is dropped.
+#[expect(dead_code, reason = "permits are held until the connection ends")]
+struct Counted<S>(S, OwnedSemaphorePermit, Connected);
 
 impl<S: AsyncRead + Unpin> AsyncRead for Counted<S> {
     fn poll_read(
@@ -117,16 +123,15 @@ async fn begins_a_frame(stream: &TcpStream) -> IoResult<bool> {
 }
 
 /// Both halves, which hand buffers on to each other.
-pub(super) fn halves<R, W>(read: R, write: W, limit: usize) -> (Receiver<R>, Sender<W>) {
+pub(super) fn halves<R, W>(read: R, write: W) -> (Receiver<R>, Sender<W>) {
     let pool = Pool::default();
-    (Receiver { stream: read, pool: pool.clone(), limit }, Sender { stream: write, pool })
+    (Receiver { stream: read, pool: pool.clone() }, Sender { stream: write, pool })
 }
 
 /// The receiving half.
 pub(super) struct Receiver<R> {
     stream: R,
     pool: Pool,
-    limit: usize,
 }
 
 /// The sending half.
@@ -136,14 +141,14 @@ pub(super) struct Sender<W> {
 }
 
 impl<R: AsyncRead + Send + Unpin + 'static> Receiver<R> {
-    async fn frame(&mut self) -> Result<Option<Bytes>, Error> {
+    async fn frame(&mut self, limit: usize) -> Result<Option<Bytes>, Error> {
         let mut header = [0; HEADER];
         let first = self.stream.read(&mut header).await.map_err(|e| failure(&e))?;
         if first == 0 {
             return Ok(None);
         }
         self.stream.read_exact(&mut header[first..]).await.map_err(|e| failure(&e))?;
-        let total = announced(&header, self.limit)?;
+        let total = announced(&header, limit)?;
         let mut buffer = self.pool.take(total);
         buffer.extend_from_slice(&header);
         while buffer.len() < total {
@@ -158,8 +163,8 @@ impl<R: AsyncRead + Send + Unpin + 'static> Receiver<R> {
 }
 
 impl<R: AsyncRead + Send + Unpin + 'static> Source for Receiver<R> {
-    async fn next(&mut self) -> Option<Arrival> {
-        match self.frame().await {
+    async fn next(&mut self, limit: usize) -> Option<Arrival> {
+        match self.frame(limit).await {
             Ok(frame) => frame.map(Arrival::Frame),
             Err(e) => Some(Arrival::Failed(e)),
         }

@@ -1,23 +1,22 @@
-//! The server: bare frames, `/ws`, `/healthz` and `/metrics` on one port.
+//! The server: bare frames, `/ws` and pages on one port, and where it is asked for pages on a port of their own.
 
-use super::bridge::{self, Bridge, Phase, Queue, Sink, Source};
-use super::memory::Division;
+use super::bridge::{self, Bridge, Phase, Reading, Sink, Source};
+use super::greeting::{Caller, Greeted, Reception};
+use super::memory::{Division, Memory};
 use super::metrics::{Metrics, Stats};
+use super::models::{About, Hosted, Models, DEFAULT_NAME};
+use super::peers::{PeerLimits, Peers};
 use super::raw_server::{self, Door};
 use super::record::{Record, Recording};
 use super::slots::{Place, Rules, Slots};
-use super::{tls, websocket_server};
-use crate::channel::Channel;
+use super::tls::{self, TlsFiles};
+use super::token::Tokens;
+use super::{admin, pages_server};
+use crate::channel::{send_failure, Channel, Traffic};
 use crate::error::{Error, TransportError};
 use crate::session::server::{Served, SessionEvent, SessionMemory};
 use crate::trace::ServerTrace;
 use crate::wire::{Failure, FrameBuilder, Kind};
-use axum::extract::ws::WebSocketUpgrade;
-use axum::extract::{ConnectInfo, State};
-use axum::http::{header, HeaderMap, HeaderValue, StatusCode};
-use axum::response::{IntoResponse, Response};
-use axum::routing::get;
-use axum::Router;
 use axum_server::Handle;
 use hyper_util::rt::{TokioExecutor, TokioTimer};
 use hyper_util::server::conn::auto::Builder;
@@ -31,15 +30,6 @@ use std::time::{Duration, Instant};
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::sync::{watch, Semaphore};
 use tokio_rustls::TlsAcceptor;
-
-/// PEM files of a server.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct TlsFiles {
-    /// Certificate chain, the server's own first.
-    pub certificate: PathBuf,
-    /// Private key.
-    pub key: PathBuf,
-}
 
 /// What a server grants: sessions, memory, time.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -66,6 +56,8 @@ pub struct ServerLimits {
     pub handshake_timeout: Duration,
     /// Time that blocks in work have when the server stops.
     pub grace: Duration,
+    /// What one peer may take, and bytes of all peers.
+    pub peers: PeerLimits,
 }
 
 impl Default for ServerLimits {
@@ -81,6 +73,7 @@ impl Default for ServerLimits {
             idle_timeout: Duration::from_secs(120),
             handshake_timeout: Duration::from_secs(10),
             grace: Duration::from_secs(10),
+            peers: PeerLimits::default(),
         }
     }
 }
@@ -91,7 +84,7 @@ pub type OnSession = Arc<dyn Fn(&ServerTrace) + Send + Sync>;
 /// How a server runs: address, certificate, limits, what it reports and records.
 #[derive(Clone, Default)]
 pub struct ServerOptions {
-    /// Name or address to listen on.
+    /// Name or address to listen on; empty: 127.0.0.1.
     pub host: String,
     /// Port; 0: any free one.
     pub port: u16,
@@ -105,20 +98,24 @@ pub struct ServerOptions {
     pub record: Option<PathBuf>,
     /// Origins (`https://host`) whose pages may open `/ws` beside those of this server itself. Programs that are no browser send none.
     pub origins: Vec<String>,
-}
-
-/// What may wait for a session of this plan, as the bridge counts it.
-fn queue(served: &dyn Served) -> Queue {
-    let waiting = served.waiting();
-    Queue { frames: waiting.frames.unwrap_or(Semaphore::MAX_PERMITS), bytes: waiting.bytes }
+    /// A file of the tokens that clients need, lines `name token` or `name sha256:HEX`; without it anybody is served.
+    pub tokens: Option<PathBuf>,
+    /// A PEM file of authorities: clients need a certificate that one of them has signed. Only with [`Self::tls`].
+    pub client_ca: Option<PathBuf>,
+    /// Address and port for health, metrics and what is told of models, without TLS; the port of clients then has `/ws` and `/livez` alone.
+    pub admin: Option<(String, u16)>,
+    /// Whether clients that ask for a model that there is not learn the names of those that there are.
+    pub list_models: bool,
 }
 
 pub(super) struct Shared {
-    plan: Arc<dyn Served>,
-    metrics: Metrics,
-    slots: Arc<Slots>,
+    pub(super) reception: Reception,
+    pub(super) metrics: Metrics,
+    pub(super) slots: Arc<Slots>,
     pub(super) connections: Arc<Semaphore>,
-    origins: Vec<String>,
+    pub(super) origins: Vec<String>,
+    memory: Memory,
+    division: Division,
     phase: watch::Sender<Phase>,
     limits: ServerLimits,
     on_session: Option<OnSession>,
@@ -129,8 +126,9 @@ pub(super) struct Shared {
 pub struct Server {
     shared: Arc<Shared>,
     address: SocketAddr,
-    sessions: usize,
-    tls: Option<(TlsFiles, Acceptor)>,
+    admin: Option<SocketAddr>,
+    tls: Option<(Files, Acceptor)>,
+    tokens: Option<PathBuf>,
     handle: Handle<SocketAddr>,
     thread: Mutex<Option<JoinHandle<Result<(), TransportError>>>>,
 }
@@ -150,42 +148,29 @@ impl Server {
     /// # Errors
     /// As [`Self::start`].
     pub fn start_shared(plan: Arc<dyn Served>, options: &ServerOptions) -> Result<Self, Error> {
-        let limits = options.limits;
-        let one = plan.memory();
-        let memory = Division::of(&limits, &one, plan.largest_frame())?;
-        let (slots, guests) = (memory.slots, memory.guests);
-        let rules = Rules {
-            slots,
-            guests,
-            line: limits.line,
-            patience: limits.patience,
-            session: limits.session_time,
-        };
-        let record = options.record.as_deref().map(open_record).transpose()?;
-        let tls = match options.tls.clone() {
-            Some(files) => Some((files.clone(), Acceptor::new(RwLock::new(read_tls(&files)?)))),
-            None => None,
-        };
+        let model = Hosted { name: DEFAULT_NAME.into(), served: plan, about: About::default() };
+        Self::start_models(vec![model], options)
+    }
+
+    /// As [`Self::start`], of several models. A client names one of them; where there is only one it need not.
+    ///
+    /// # Errors
+    /// As [`Self::start`]; [`TransportError::Models`] for names that cannot be used, [`TransportError::Tokens`] for a file of tokens.
+    pub fn start_models(models: Vec<Hosted>, options: &ServerOptions) -> Result<Self, Error> {
+        let shared = Shared::new(models, options)?;
+        let tls = acceptor(options)?;
         let host = if options.host.is_empty() { "127.0.0.1" } else { options.host.as_str() };
-        let listener = listen(host, options.port)?;
         let fail =
             |e: std::io::Error| TransportError::Listen { address: host.to_owned(), detail: e.to_string() };
+        let listener = listen(host, options.port)?;
         let address = listener.local_addr().map_err(fail)?;
-        let shared = Arc::new(Shared {
-            plan,
-            metrics: Metrics::default(),
-            slots: Slots::new(rules, memory.free(), one.session),
-            connections: Arc::new(Semaphore::new(limits.connections.clamp(1, Semaphore::MAX_PERMITS))),
-            origins: options.origins.clone(),
-            phase: watch::Sender::new(Phase::Running),
-            limits,
-            on_session: options.on_session.clone(),
-            record,
-        });
+        let operators = options.admin.as_ref().map(|(host, port)| listen(host, *port)).transpose()?;
+        let admin = operators.as_ref().map(TcpListener::local_addr).transpose().map_err(fail)?;
+        let limits = options.limits;
         let handle = Handle::new();
         let runtime = tokio::runtime::Builder::new_multi_thread()
             .worker_threads(2)
-            .max_blocking_threads(slots.clamp(1, 1 << 14) + guests + 8)
+            .max_blocking_threads(limits.sessions.clamp(1, 1 << 14) + limits.guests.min(1 << 14) + 8)
             .thread_name("hushnet-net")
             .enable_all()
             .build()
@@ -195,17 +180,59 @@ impl Server {
         let thread = std::thread::Builder::new()
             .name("hushnet-serve".into())
             .spawn(move || {
-                let served = runtime.block_on(serve(listener, acceptor, state, stop));
+                let served = runtime.block_on(serve((listener, operators), acceptor, state, stop));
                 runtime.shutdown_timeout(Duration::from_secs(1));
                 served
             })
             .map_err(fail)?;
-        tracing::info!("{}", shared.plan.who_learns_what());
-        if shared.plan.insecure() {
-            tracing::warn!("the plan's parameters are below 128-bit security");
+        shared.announce();
+        let (tokens, thread) = (options.tokens.clone(), Mutex::new(Some(thread)));
+        let this = Self { shared, address, admin, tls, tokens, handle, thread };
+        tracing::info!(%address, tls = options.tls.is_some(), sessions = this.sessions(), "serving");
+        Ok(this)
+    }
+
+    /// Serves these models from now on. Sessions keep the one that they began with; a model that is not among them is no longer found.
+    ///
+    /// # Errors
+    /// As [`Self::start_models`]: then the models that there are stay.
+    pub fn set_models(&self, models: Vec<Hosted>) -> Result<(), Error> {
+        models.iter().try_for_each(|model| self.shared.division.check(&model.served.memory()))?;
+        self.shared.reception.models.replace(models, self.shared.limits.memory_bytes)?;
+        self.shared.arrange();
+        self.shared.announce();
+        Ok(())
+    }
+
+    /// Names of the models that are served now, each with the bytes that a session of it may hold, in the order of names.
+    #[must_use]
+    pub fn models(&self) -> Vec<(String, u64)> {
+        let all = self.shared.reception.models.all();
+        all.values().map(|m| (m.name.clone(), m.served.memory().total())).collect()
+    }
+
+    /// The most that one session of any model may hold, in bytes.
+    #[must_use]
+    pub fn session_memory(&self) -> SessionMemory {
+        self.shared.reception.models.most()
+    }
+
+    /// Reads the file of tokens again; sessions go on, whatever their token.
+    ///
+    /// # Errors
+    /// [`TransportError::Tokens`] when it cannot be used: then the tokens that there are stay.
+    pub fn reload_tokens(&self) -> Result<(), TransportError> {
+        if let Some(path) = &self.tokens {
+            self.shared.reception.renew(path)?;
+            tracing::info!("the tokens were read again");
         }
-        tracing::info!(%address, tls = options.tls.is_some(), sessions = slots, "serving");
-        Ok(Self { shared, address, sessions: slots, tls, handle, thread: Mutex::new(Some(thread)) })
+        Ok(())
+    }
+
+    /// The address of the listener for health and metrics, where there is one.
+    #[must_use]
+    pub fn admin_address(&self) -> Option<SocketAddr> {
+        self.admin
     }
 
     /// The address that the server listens on.
@@ -214,16 +241,13 @@ impl Server {
         self.address
     }
 
-    /// Sessions that may be in work at once: those that were granted, or fewer where the memory for sessions does not hold so many.
+    /// Sessions that may be in work at once: those that were granted, or fewer where the memory for sessions does not hold so many of the
+    /// model that takes most.
     #[must_use]
     pub fn sessions(&self) -> usize {
-        self.sessions
-    }
-
-    /// What one session of the plan may hold at most, in bytes.
-    #[must_use]
-    pub fn session_memory(&self) -> SessionMemory {
-        self.shared.plan.memory()
+        let each = self.session_memory().session.max(1);
+        let (all, limits) = (self.shared.division.sessions, self.shared.limits);
+        limits.sessions.min(usize::try_from(all / each).unwrap_or(usize::MAX))
     }
 
     /// The counters of the server at this moment.
@@ -238,7 +262,7 @@ impl Server {
     /// [`TransportError::Tls`] when the files cannot be used: then the old certificate stays.
     pub fn reload_certificate(&self) -> Result<(), TransportError> {
         if let Some((files, acceptor)) = &self.tls {
-            let read = read_tls(files)?;
+            let read = files.read()?;
             *acceptor.write().unwrap_or_else(PoisonError::into_inner) = read;
             tracing::info!("the certificate was read again");
         }
@@ -285,8 +309,31 @@ impl Drop for Server {
 /// The certificate that connections get; another one when it was read again.
 pub(super) type Acceptor = Arc<RwLock<TlsAcceptor>>;
 
-fn read_tls(files: &TlsFiles) -> Result<TlsAcceptor, TransportError> {
-    tls::server(&files.certificate, &files.key).map(TlsAcceptor::from)
+/// PEM files of a server: its own, and the authorities of clients.
+#[derive(Clone)]
+struct Files {
+    own: TlsFiles,
+    clients: Option<PathBuf>,
+}
+
+impl Files {
+    fn read(&self) -> Result<TlsAcceptor, TransportError> {
+        tls::server(&self.own, self.clients.as_deref()).map(TlsAcceptor::from)
+    }
+}
+
+/// The files of a server's certificate, where it has one, and what connections get of them.
+fn acceptor(options: &ServerOptions) -> Result<Option<(Files, Acceptor)>, TransportError> {
+    let Some(own) = options.tls.clone() else {
+        if options.client_ca.is_none() {
+            return Ok(None);
+        }
+        let text = "certificates of clients need TLS; give the server's own certificate and key, too";
+        return Err(TransportError::Tls(text.into()));
+    };
+    let files = Files { own, clients: options.client_ca.clone() };
+    let acceptor = Acceptor::new(RwLock::new(files.read()?));
+    Ok(Some((files, acceptor)))
 }
 
 fn listen(host: &str, port: u16) -> Result<TcpListener, TransportError> {
@@ -301,7 +348,7 @@ fn listen(host: &str, port: u16) -> Result<TcpListener, TransportError> {
 }
 
 async fn serve(
-    listener: TcpListener,
+    (listener, admin): (TcpListener, Option<TcpListener>),
     tls: Option<Acceptor>,
     shared: Arc<Shared>,
     handle: Handle<SocketAddr>,
@@ -316,75 +363,29 @@ async fn serve(
             sender.send_replace(Phase::Stopping);
         }
     });
-    let app = Router::new()
-        .route("/ws", get(upgrade))
-        .route("/livez", get(|| async { "ok\n" }))
-        .route("/healthz", get(health))
-        .route("/metrics", get(metrics))
-        .layer(axum::middleware::map_response(single))
-        .with_state(shared.clone());
     let io = |e: std::io::Error| TransportError::Io(e.to_string());
+    let app = pages_server::of_clients(shared.clone(), admin.is_none());
+    if let Some(listener) = admin {
+        let pages = pages_server::of_operators(shared.clone());
+        let door = admin::Door::new();
+        let mut server = axum_server::from_tcp(listener).map_err(io)?.handle(handle.clone()).acceptor(door);
+        limit_http(server.http_builder(), limits.handshake_timeout);
+        tokio::spawn(async move {
+            if let Err(e) = server.serve(pages.into_make_service()).await {
+                tracing::error!(error = %e, "the listener for health and metrics failed");
+            }
+        });
+    }
     let door = Door { shared, tls, handshake: limits.handshake_timeout };
     let mut server = axum_server::from_tcp(listener).map_err(io)?.handle(handle).acceptor(door);
-    let http = server.http_builder();
-    // A WebSocket begins in HTTP/1.1, probes are single requests, and nobody holds a connection without one.
-    *http = std::mem::replace(http, Builder::new(TokioExecutor::new())).http1_only();
-    http.http1().timer(TokioTimer::new()).header_read_timeout(limits.handshake_timeout);
+    limit_http(server.http_builder(), limits.handshake_timeout);
     server.serve(app.into_make_service_with_connect_info::<SocketAddr>()).await.map_err(io)
 }
 
-/// Closes a connection behind its answer, unless it becomes a WebSocket.
-async fn single(mut answer: Response) -> Response {
-    if answer.status() != StatusCode::SWITCHING_PROTOCOLS {
-        answer.headers_mut().insert(header::CONNECTION, HeaderValue::from_static("close"));
-    }
-    answer
-}
-
-async fn metrics(State(shared): State<Arc<Shared>>) -> impl IntoResponse {
-    let text = shared.metrics.text(&shared.slots.count());
-    ([(header::CONTENT_TYPE, "text/plain; version=0.0.4")], text)
-}
-
-/// Whether a client that comes now is served at once. `/livez` only tells that the process answers.
-async fn health(State(shared): State<Arc<Shared>>) -> Response {
-    let said = match () {
-        () if shared.slots.closed() => "stopping\n",
-        () if shared.slots.full() => "full\n",
-        () => return "ok\n".into_response(),
-    };
-    (StatusCode::SERVICE_UNAVAILABLE, said).into_response()
-}
-
-async fn upgrade(
-    State(shared): State<Arc<Shared>>,
-    ConnectInfo(peer): ConnectInfo<SocketAddr>,
-    headers: HeaderMap,
-    socket: WebSocketUpgrade,
-) -> Response {
-    if !may_open(&headers, &shared.origins) {
-        let why = "this server does not take pages of other origins; its operator can name yours\n";
-        return (StatusCode::FORBIDDEN, why).into_response();
-    }
-    let Some(place) = shared.place() else {
-        return (StatusCode::SERVICE_UNAVAILABLE, "stopping\n").into_response();
-    };
-    let limit = shared.plan.largest_frame();
-    socket.max_message_size(limit).max_frame_size(limit).on_upgrade(move |socket| async move {
-        shared.pump(websocket_server::halves(socket), place, peer).await;
-    })
-}
-
-/// Whether a page of the origin that a browser states may talk to this server: its own, or a named one.
-fn may_open(headers: &HeaderMap, origins: &[String]) -> bool {
-    let text = |name| headers.get(name).and_then(|value: &HeaderValue| value.to_str().ok());
-    if !headers.contains_key(header::ORIGIN) {
-        return true;
-    }
-    let Some(origin) = text(header::ORIGIN) else { return false };
-    let own = origin.split_once("://").map(|(_, host)| host);
-    origins.iter().any(|o| o.eq_ignore_ascii_case(origin))
-        || own.zip(text(header::HOST)).is_some_and(|(own, host)| own.eq_ignore_ascii_case(host))
+/// A WebSocket begins in HTTP/1.1, probes are single requests, and nobody holds a connection without one.
+fn limit_http(http: &mut Builder<TokioExecutor>, handshake: Duration) {
+    *http = std::mem::replace(http, Builder::new(TokioExecutor::new())).http1_only();
+    http.http1().timer(TokioTimer::new()).header_read_timeout(handshake);
 }
 
 /// Serves one connection of bare frames to its end.
@@ -393,19 +394,54 @@ where
     R: AsyncRead + Send + Unpin + 'static,
     W: AsyncWrite + Send + Unpin + 'static,
 {
-    let (source, mut sink) = raw_server::halves(read, write, shared.plan.largest_frame());
+    let (source, mut sink) = raw_server::halves(read, write);
     if let Some(place) = shared.place() {
-        return shared.pump((source, sink), place, peer).await;
+        return shared.pump((source, sink), place, Caller::new(peer)).await;
     }
     let (code, message) = Error::from(TransportError::Shutdown).for_peer();
-    if let Ok(frame) = FrameBuilder::message(Kind::Error, &Failure { code, message }) {
+    if let Ok(frame) = FrameBuilder::message(Kind::Error, &Failure { code, message, seconds: 0 }) {
         bridge::refuse(source, &mut sink, frame.into_bytes()).await;
     }
 }
 
 impl Shared {
+    fn new(models: Vec<Hosted>, options: &ServerOptions) -> Result<Arc<Self>, Error> {
+        let limits = options.limits;
+        let models = Models::new(models, limits.memory_bytes, options.list_models)?;
+        let tokens = options.tokens.as_deref().map(Tokens::read).transpose()?.map(RwLock::new);
+        let memory = Memory::new(limits.memory_bytes);
+        let most = models.most();
+        let division = Division::of(&limits, &most, models.largest_frame())?;
+        // One largest request always fits, also where it was rounded up.
+        let share = |bytes: u64, largest: u64| memory.floor(bytes).max(memory.grains(largest));
+        let rules = Rules {
+            slots: limits.sessions.min(Semaphore::MAX_PERMITS),
+            unit: memory,
+            memory: share(division.sessions, most.session),
+            shares: [share(division.shares[0], most.set_up), share(division.shares[1], most.block)],
+            line: limits.line,
+            patience: limits.patience,
+            session: limits.session_time,
+        };
+        let shared = Arc::new(Self {
+            reception: Reception { models, peers: Peers::new(limits.peers), tokens },
+            metrics: Metrics::default(),
+            slots: Slots::new(rules),
+            connections: Arc::new(Semaphore::new(limits.connections.clamp(1, Semaphore::MAX_PERMITS))),
+            origins: options.origins.clone(),
+            memory,
+            division,
+            phase: watch::Sender::new(Phase::Running),
+            limits,
+            on_session: options.on_session.clone(),
+            record: options.record.as_deref().map(open_record).transpose()?,
+        });
+        shared.arrange();
+        Ok(shared)
+    }
+
     /// A place for one more client, unless the server is being stopped.
-    fn place(&self) -> Option<Arc<Place>> {
+    pub(super) fn place(&self) -> Option<Arc<Place>> {
         let place = self.slots.enter().map(Arc::new);
         if place.is_none() {
             self.metrics.refused.fetch_add(1, Ordering::Relaxed);
@@ -414,12 +450,35 @@ impl Shared {
     }
 
     /// One session over a carrier.
-    async fn pump(self: &Arc<Self>, carrier: (impl Source, impl Sink), place: Arc<Place>, peer: SocketAddr) {
-        let (shared, phase, queue) = (self.clone(), self.phase.subscribe(), queue(self.plan.as_ref()));
+    pub(super) async fn pump(
+        self: &Arc<Self>,
+        carrier: (impl Source, impl Sink),
+        place: Arc<Place>,
+        caller: Caller,
+    ) {
+        let (shared, phase) = (self.clone(), self.phase.subscribe());
         let times = (self.limits.handshake_timeout, self.limits.idle_timeout);
         let held = place.clone();
-        bridge::run(carrier, phase, times, queue, place, move |bridge| session(&shared, bridge, &held, peer))
+        bridge::run(carrier, phase, times, place, move |bridge| session(&shared, bridge, &held, &caller))
             .await;
+    }
+
+    /// What follows from the models for guests and for who asks whether there is room.
+    fn arrange(&self) {
+        let models = &self.reception.models;
+        // What guests may send before they hold a slot stays within their part of the memory.
+        let guests = self.division.guests(&self.limits, models.largest_frame());
+        self.slots.set(guests, self.memory.grains(models.least_session()));
+    }
+
+    /// Tells the log who learns what of each model.
+    fn announce(&self) {
+        for model in self.reception.models.all().values() {
+            tracing::info!(model = model.name, "{}", model.served.who_learns_what());
+            if model.served.insecure() {
+                tracing::warn!(model = model.name, "the plan's parameters are below 128-bit security");
+            }
+        }
     }
 }
 
@@ -430,35 +489,55 @@ fn open_record(path: &std::path::Path) -> Result<Record, TransportError> {
 }
 
 /// One session on its blocking thread. The place is held until all is counted: whoever sees no active session finds room.
-fn session(shared: &Arc<Shared>, bridge: Bridge, place: &Place, peer: SocketAddr) {
-    let (metrics, number, start) = (&shared.metrics, place.number(), Instant::now());
-    tracing::info!(session = number, %peer, "a client greets");
+fn session(shared: &Arc<Shared>, mut bridge: Bridge, place: &Place, caller: &Caller) {
+    let (number, peer, start) = (place.number(), caller.peer, Instant::now());
+    let metrics = &shared.metrics;
+    let count = |traffic: Traffic| {
+        metrics.received.fetch_add(traffic.received, Ordering::Relaxed);
+        metrics.sent.fetch_add(traffic.sent, Ordering::Relaxed);
+    };
+    let (first, model, who) = match shared.reception.greet(&mut bridge, caller) {
+        Ok(greeted) => greeted,
+        Err(e) => {
+            metrics.count(&e);
+            send_failure(&mut bridge, &e);
+            count(bridge.traffic());
+            tracing::warn!(session = number, %peer, error = %e, "a client is not let in");
+            return;
+        }
+    };
+    tracing::info!(session = number, %peer, who, model = model.name, "a client greets");
+    place.needs(shared.memory.grains(model.served.memory().session));
+    let reading = Reading { largest: model.served.largest_frame(), queue: model.queue() };
+    bridge.admit(reading, shared.reception.peers.account(who.clone()));
+    let channel = Greeted::new(first, bridge);
     let channel: Box<dyn Channel> = match &shared.record {
-        Some(record) => Box::new(Recording::new(bridge, record.clone())),
-        None => Box::new(bridge),
+        Some(record) => Box::new(Recording::new(channel, record.clone())),
+        None => Box::new(channel),
     };
     let mut on_event = |event| match event {
         SessionEvent::Begin => {}
         SessionEvent::Block { images } => {
             metrics.blocks.fetch_add(1, Ordering::Relaxed);
             metrics.images.fetch_add(images, Ordering::Relaxed);
+            model.metrics.block(images);
         }
     };
-    let (result, traffic) = shared.plan.session(channel, &mut on_event);
-    metrics.received.fetch_add(traffic.received, Ordering::Relaxed);
-    metrics.sent.fetch_add(traffic.sent, Ordering::Relaxed);
+    let (result, traffic) = model.served.session(channel, &mut on_event);
+    count(traffic);
     let seconds = start.elapsed().as_secs_f64();
+    model.metrics.ended(result.as_ref().ok(), seconds, (traffic.received, traffic.sent));
     match result {
         Ok(trace) => {
             let (blocks, images) = (trace.blocks, trace.images);
-            tracing::info!(session = number, %peer, blocks, images, seconds, "a session ends");
+            tracing::info!(session = number, %peer, who, model = model.name, blocks, images, seconds, "a session ends");
             if let Some(f) = &shared.on_session {
                 f(&trace);
             }
         }
         Err(e) => {
             metrics.count(&e);
-            tracing::warn!(session = number, %peer, seconds, error = %e, "a session ends in an error");
+            tracing::warn!(session = number, %peer, who, model = model.name, seconds, error = %e, "a session ends in an error");
         }
     }
 }

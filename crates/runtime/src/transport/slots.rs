@@ -4,11 +4,14 @@
 //! served. Guests are many and cheap. When there are too many, the one that came first gives its place. A session that keeps the server
 //! waiting while others stand in line gives its slot, as [`Rules`] say.
 
-use super::memory::{grains, Share, GRAIN};
+use super::histogram::{Histogram, LENGTHS, SECONDS};
+use super::memory::{Memory, Share};
 use std::collections::BTreeMap;
+use std::future::Future;
+use std::sync::atomic::{AtomicU32, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::{Duration, Instant};
-use tokio::sync::{watch, Notify, OwnedSemaphorePermit, Semaphore};
+use tokio::sync::{watch, AcquireError, Notify, OwnedSemaphorePermit, Semaphore};
 
 /// How often somebody in line looks for a session that has to give its slot.
 const LOOK: Duration = Duration::from_millis(50);
@@ -22,8 +25,12 @@ const LEAST: u32 = 8;
 pub(super) struct Rules {
     /// Sessions in work at once.
     pub slots: usize,
-    /// Clients at once that have sent nothing to work on.
-    pub guests: usize,
+    /// The unit in which memory is counted.
+    pub unit: Memory,
+    /// Memory that slots hold at most from their beginning to their end, in grains.
+    pub memory: u32,
+    /// Memory of all set-ups, and of all blocks, in grains.
+    pub shares: [u32; Share::ALL],
     /// Longest wait in line.
     pub line: Duration,
     /// A session keeps its slot so long without a frame, divided by one more than there are in line, by eight at most, when others wait; and longer
@@ -74,45 +81,72 @@ struct State {
     guests: BTreeMap<u64, Arc<Notify>>,
     holders: BTreeMap<u64, Holder>,
     in_line: usize,
+    active: usize,
     begun: u64,
     most_reserved: u64,
-}
-
-fn free_bytes(memory: &[Arc<Semaphore>; Share::ALL]) -> u64 {
-    memory.iter().fold(0, |sum, share| sum + share.available_permits() as u64 * GRAIN)
 }
 
 /// All places of a server.
 pub(super) struct Slots {
     rules: Rules,
     free: Arc<Semaphore>,
+    memory: Arc<Semaphore>,
     /// Memory for set-ups and for blocks.
-    memory: [Arc<Semaphore>; Share::ALL],
-    /// Bytes of all set-ups and blocks, and of what every slot has.
-    whole: u64,
-    session: u64,
+    shares: [Arc<Semaphore>; Share::ALL],
+    /// Clients at once that have sent nothing to work on; follows from the models.
+    guests: AtomicUsize,
+    /// Grains that a session takes at least; follows from the models.
+    least: AtomicU32,
+    /// Seconds that clients stood in line.
+    pub(super) waits: Histogram,
+    /// How many stood in line when one more came, itself not counted.
+    pub(super) lengths: Histogram,
     state: Mutex<State>,
 }
 
+/// A slot with its memory.
+type Slot = (OwnedSemaphorePermit, OwnedSemaphorePermit);
+
 impl Slots {
-    /// Places with so much memory for set-ups and blocks, and `session` bytes for every slot.
-    pub(super) fn new(rules: Rules, memory: [Arc<Semaphore>; Share::ALL], session: u64) -> Arc<Self> {
-        let free = Arc::new(Semaphore::new(rules.slots));
-        let whole = free_bytes(&memory);
-        Arc::new(Self { rules, free, memory, whole, session, state: Mutex::default() })
+    pub(super) fn new(rules: Rules) -> Arc<Self> {
+        Arc::new(Self {
+            rules,
+            free: Arc::new(Semaphore::new(rules.slots)),
+            memory: Arc::new(Semaphore::new(rules.memory as usize)),
+            shares: rules.shares.map(|grains| Arc::new(Semaphore::new(grains as usize))),
+            guests: AtomicUsize::new(1),
+            least: AtomicU32::new(0),
+            waits: Histogram::new(SECONDS),
+            lengths: Histogram::new(LENGTHS),
+            state: Mutex::default(),
+        })
     }
 
-    /// Sessions that hold a slot, and bytes that they have reserved.
-    fn reserved(&self) -> (usize, u64) {
-        let active = self.rules.slots - self.free.available_permits().min(self.rules.slots);
-        (active, self.whole.saturating_sub(free_bytes(&self.memory)) + active as u64 * self.session)
+    /// How many guests there may be, and the grains that a session takes at least.
+    pub(super) fn set(&self, guests: usize, least: u32) {
+        self.guests.store(guests, Ordering::Relaxed);
+        self.least.store(least, Ordering::Relaxed);
+    }
+
+    /// Bytes that sessions have reserved.
+    fn reserved(&self) -> u64 {
+        let shares = self.rules.shares.iter().zip(&self.shares).chain([(&self.rules.memory, &self.memory)]);
+        let grains =
+            shares.map(|(all, free)| (*all as usize).saturating_sub(free.available_permits()) as u64);
+        self.rules.unit.bytes(grains.sum())
     }
 
     /// Notes what is reserved now, when something was.
     fn note(&self) {
-        let (_, reserved) = self.reserved();
+        let reserved = self.reserved();
         let mut state = self.state();
         state.most_reserved = state.most_reserved.max(reserved);
+    }
+
+    /// A slot and so many grains, each first come, first served.
+    async fn slot(&self, grains: u32) -> Result<Slot, AcquireError> {
+        let slot = self.free.clone().acquire_owned().await?;
+        Ok((slot, self.memory.clone().acquire_many_owned(grains).await?))
     }
 
     fn state(&self) -> MutexGuard<'_, State> {
@@ -125,7 +159,7 @@ impl Slots {
             return None;
         }
         let mut state = self.state();
-        if state.guests.len() >= self.rules.guests {
+        if state.guests.len() >= self.guests.load(Ordering::Relaxed) {
             if let Some((_, gives)) = state.guests.pop_first() {
                 gives.notify_one();
             }
@@ -134,20 +168,23 @@ impl Slots {
         state.next += 1;
         state.guests.insert(number, gives.clone());
         drop(state);
-        let (slots, turned) = (self.clone(), Mutex::new(Instant::now()));
+        let (slots, turned, need) = (self.clone(), Mutex::new(Instant::now()), AtomicU32::new(0));
         let (slot, begun, memory) = (OnceLock::new(), watch::Sender::new(false), Mutex::default());
-        Some(Place { slots, number, gives, slot, begun, turned, memory })
+        Some(Place { slots, number, gives, need, slot, begun, turned, memory })
     }
 
     /// No more places.
     pub(super) fn close(&self) {
         self.free.close();
-        self.memory.iter().for_each(|share| share.close());
+        self.memory.close();
+        self.shares.iter().for_each(|share| share.close());
     }
 
     /// Whether a client that comes now would stand in line.
     pub(super) fn full(&self) -> bool {
-        self.free.available_permits() == 0 || self.state().in_line > 0
+        self.free.available_permits() == 0
+            || self.memory.available_permits() < self.least.load(Ordering::Relaxed) as usize
+            || self.state().in_line > 0
     }
 
     /// Whether the server takes nobody any more.
@@ -158,9 +195,8 @@ impl Slots {
     /// What is told of the places.
     pub(super) fn count(&self) -> Count {
         let state = self.state();
-        let (active, now) = self.reserved();
-        let reserved = [now, state.most_reserved];
-        Count { begun: state.begun, active, guests: state.guests.len(), in_line: state.in_line, reserved }
+        let (guests, reserved) = (state.guests.len(), [self.reserved(), state.most_reserved]);
+        Count { begun: state.begun, active: state.active, guests, in_line: state.in_line, reserved }
     }
 
     /// Tells the session that has kept the server waiting for longest beyond what it may to give its slot; of those that have memory of
@@ -192,7 +228,9 @@ pub(super) struct Place {
     slots: Arc<Slots>,
     number: u64,
     gives: Arc<Notify>,
-    slot: OnceLock<OwnedSemaphorePermit>,
+    /// Grains that the session takes.
+    need: AtomicU32,
+    slot: OnceLock<Slot>,
     memory: Mutex<[Option<OwnedSemaphorePermit>; Share::ALL]>,
     /// Whether there is a slot, for those that wait for it.
     begun: watch::Sender<bool>,
@@ -209,6 +247,11 @@ impl Place {
     /// Tells whether the client has got its slot, and when the place is gone.
     pub(super) fn begun(&self) -> watch::Receiver<bool> {
         self.begun.subscribe()
+    }
+
+    /// The session will take so many grains of memory.
+    pub(super) fn needs(&self, grains: u32) {
+        self.need.store(grains, Ordering::Relaxed);
     }
 
     /// The server's number of this client.
@@ -243,12 +286,13 @@ impl Place {
         }
         // It was another's turn before this one came to stand in line.
         self.slots.state().guests.remove(&self.number).ok_or(Refused::Busy)?;
-        let slot = self.line(&self.slots.free, 1, None).await?;
+        let slot = self.line(self.slots.slot(self.need.load(Ordering::Relaxed)), None).await?;
         let (gives, has) = (self.gives.clone(), [false; Share::ALL]);
         let holder = Holder { since: Instant::now(), worked: Duration::ZERO, waits: None, gives, has };
         let mut state = self.slots.state();
         state.holders.insert(self.number, holder);
         state.begun += 1;
+        state.active += 1;
         drop(state);
         self.slots.note();
         self.turn();
@@ -258,16 +302,19 @@ impl Place {
         Ok(())
     }
 
-    /// Stands in line for so many permits; who keeps the server waiting meanwhile gives what it has.
-    async fn line(
+    /// Stands in line until `acquire` is done; who keeps the server waiting meanwhile gives what it has.
+    async fn line<T>(
         &self,
-        free: &Arc<Semaphore>,
-        permits: u32,
+        acquire: impl Future<Output = Result<T, AcquireError>>,
         share: Option<Share>,
-    ) -> Result<OwnedSemaphorePermit, Refused> {
+    ) -> Result<T, Refused> {
         let (slots, start) = (&self.slots, Instant::now());
-        slots.state().in_line += 1;
-        let mut acquire = std::pin::pin!(free.clone().acquire_many_owned(permits));
+        {
+            let mut state = slots.state();
+            slots.lengths.observe(state.in_line as f64);
+            state.in_line += 1;
+        }
+        let mut acquire = std::pin::pin!(acquire);
         let found = loop {
             tokio::select! {
                 biased;
@@ -280,6 +327,7 @@ impl Place {
                 }
             }
         };
+        slots.waits.observe(start.elapsed().as_secs_f64());
         slots.state().in_line -= 1;
         found
     }
@@ -293,7 +341,7 @@ impl Place {
     /// # Errors
     /// [`Refused`] when it did not come free in time, or will not.
     pub(super) async fn reserve(&self, share: Share, bytes: u64) -> Result<(), Refused> {
-        let wanted = grains(bytes);
+        let wanted = self.slots.rules.unit.grains(bytes);
         if wanted == 0 {
             return Ok(());
         }
@@ -303,11 +351,12 @@ impl Place {
             return Ok(());
         }
         self.release(share);
-        let permit = self.line(&self.slots.memory[share as usize], wanted, Some(share)).await?;
+        let permit = self.slots.shares[share as usize].clone().acquire_many_owned(wanted);
+        let permit = self.line(permit, Some(share)).await?;
         self.memory()[share as usize] = Some(permit);
+        self.slots.note();
         // The wait was no work for the client.
         self.turn();
-        self.slots.note();
         self.has(share, true);
         Ok(())
     }
@@ -344,7 +393,10 @@ impl Place {
 
 impl Drop for Place {
     fn drop(&mut self) {
+        // Whoever sees no active session finds room.
+        let held = self.slot.take().map(drop).is_some();
         let mut state = self.slots.state();
+        state.active -= usize::from(held);
         state.guests.remove(&self.number);
         state.holders.remove(&self.number);
     }
@@ -356,15 +408,18 @@ mod tests {
 
     const RULES: Rules = Rules {
         slots: 1,
-        guests: 2,
+        unit: Memory::of(1, 1000),
+        memory: 10,
+        shares: [100, 100],
         line: Duration::from_secs(5),
         patience: Duration::from_millis(200),
         session: Duration::from_secs(3600),
     };
 
-    /// Places with 100 grains of memory for set-ups, and as many for blocks.
-    fn slots_of(rules: Rules) -> Arc<Slots> {
-        Slots::new(rules, [100, 100].map(|n| Arc::new(Semaphore::new(n))), 1000)
+    fn started(rules: Rules) -> Arc<Slots> {
+        let slots = Slots::new(rules);
+        slots.set(2, 0);
+        slots
     }
 
     async fn taken(slots: &Arc<Slots>) -> Place {
@@ -375,12 +430,13 @@ mod tests {
 
     #[tokio::test]
     async fn guests_take_no_slot_and_the_oldest_gives_its_place() {
-        let slots = slots_of(RULES);
+        let slots = started(RULES);
         let [first, second, third] = [(); 3].map(|()| slots.enter().unwrap());
         first.given().await;
         assert!(!slots.full() && slots.count().guests == 2);
+        third.needs(3);
         third.work().await.unwrap();
-        let now = Count { begun: 1, active: 1, guests: 1, in_line: 0, reserved: [1000, 1000] };
+        let now = Count { begun: 1, active: 1, guests: 1, in_line: 0, reserved: [3, 3] };
         assert!(slots.full() && slots.count() == now);
         drop(third);
         second.work().await.unwrap();
@@ -388,7 +444,7 @@ mod tests {
 
     #[tokio::test]
     async fn a_place_that_was_given_away_gets_no_slot() {
-        let slots = slots_of(RULES);
+        let slots = started(RULES);
         let first = slots.enter().unwrap();
         let _others = [slots.enter(), slots.enter()];
         assert_eq!(first.work().await, Err(Refused::Busy));
@@ -396,7 +452,7 @@ mod tests {
 
     #[tokio::test]
     async fn who_keeps_a_full_server_waiting_gives_its_slot() {
-        let slots = slots_of(RULES);
+        let slots = started(RULES);
         let silent = taken(&slots).await;
         silent.waits(false);
         let (start, next) = (Instant::now(), slots.enter().unwrap());
@@ -412,7 +468,7 @@ mod tests {
     #[tokio::test]
     async fn a_session_in_work_and_an_empty_line_keep_their_slots() {
         let rules = Rules { line: Duration::from_millis(500), ..RULES };
-        let slots = slots_of(rules);
+        let slots = started(rules);
         let working = taken(&slots).await;
         let next = slots.enter().unwrap();
         assert_eq!(next.work().await, Err(Refused::Busy));
@@ -424,7 +480,7 @@ mod tests {
     #[tokio::test]
     async fn old_sessions_give_their_slot_between_blocks() {
         let rules = Rules { patience: Duration::from_secs(60), session: Duration::from_millis(300), ..RULES };
-        let slots = slots_of(rules);
+        let slots = started(rules);
         let old = taken(&slots).await;
         old.waits(true);
         let (start, next) = (Instant::now(), slots.enter().unwrap());
@@ -437,8 +493,29 @@ mod tests {
     }
 
     #[tokio::test]
+    async fn all_sessions_share_the_memory() {
+        let slots = started(Rules { slots: 8, line: Duration::from_millis(300), ..RULES });
+        slots.set(8, 3);
+        let [large, small, next] = [6, 3, 3].map(|grains| {
+            let place = slots.enter().unwrap();
+            place.needs(grains);
+            place
+        });
+        large.work().await.unwrap();
+        assert!(!slots.full());
+        small.work().await.unwrap();
+        assert!(slots.full(), "one grain is left, and a session takes three");
+        assert_eq!(next.work().await, Err(Refused::Busy));
+        drop(large);
+        assert!(!slots.full() && slots.count().active == 1);
+        let after = slots.enter().unwrap();
+        after.needs(7);
+        after.work().await.unwrap();
+    }
+
+    #[tokio::test]
     async fn nobody_enters_a_stopping_server() {
-        let slots = slots_of(RULES);
+        let slots = started(RULES);
         let (working, next) = (taken(&slots).await, slots.enter().unwrap());
         slots.close();
         assert_eq!(next.work().await, Err(Refused::Stopping));
@@ -446,11 +523,13 @@ mod tests {
         drop(working);
     }
 
-    const WHOLE: u64 = 100 * 4096;
+    /// All of a share.
+    const WHOLE: u64 = 100;
 
     #[tokio::test]
     async fn memory_is_waited_for_in_order_and_comes_back() {
-        let slots = slots_of(Rules { slots: 3, guests: 3, ..RULES });
+        let slots = started(Rules { slots: 3, ..RULES });
+        slots.set(3, 0);
         let (first, large, small) = (taken(&slots).await, taken(&slots).await, taken(&slots).await);
         first.reserve(Share::Block, WHOLE / 2).await.unwrap();
         // A small one that comes after a large one waits behind it.
@@ -476,14 +555,15 @@ mod tests {
         );
         assert_eq!(*order.lock().unwrap(), ["large", "small"]);
         // `first` has its set-up and `small` half of the blocks; at most that set-up and the large block were reserved together.
-        assert_eq!(slots.count().reserved, [3000 + WHOLE + WHOLE / 2, 3000 + 2 * WHOLE]);
+        assert_eq!(slots.count().reserved, [WHOLE + WHOLE / 2, 2 * WHOLE]);
         drop((first, large, small));
-        assert_eq!(slots.memory.each_ref().map(|s| s.available_permits()), [100, 100]);
+        assert_eq!(slots.shares.each_ref().map(|s| s.available_permits()), [100, 100]);
     }
 
     #[tokio::test]
     async fn who_announces_much_and_sends_nothing_gives_its_memory() {
-        let slots = slots_of(Rules { slots: 3, guests: 3, ..RULES });
+        let slots = started(Rules { slots: 3, ..RULES });
+        slots.set(3, 0);
         let (hoarder, idle, good) = (taken(&slots).await, taken(&slots).await, taken(&slots).await);
         hoarder.reserve(Share::Block, WHOLE).await.unwrap();
         hoarder.waits(false);
@@ -491,7 +571,7 @@ mod tests {
         idle.reserve(Share::SetUp, WHOLE).await.unwrap();
         idle.waits(true);
         let start = Instant::now();
-        let (got, ()) = tokio::join!(good.reserve(Share::Block, 4096), async {
+        let (got, ()) = tokio::join!(good.reserve(Share::Block, 1), async {
             hoarder.given().await;
             drop(hoarder);
         });
@@ -503,7 +583,7 @@ mod tests {
     #[tokio::test]
     async fn memory_that_does_not_come_free_is_refused() {
         let rules = Rules { slots: 2, line: Duration::from_millis(200), ..RULES };
-        let slots = slots_of(rules);
+        let slots = started(rules);
         let (working, next) = (taken(&slots).await, taken(&slots).await);
         working.reserve(Share::Block, WHOLE).await.unwrap();
         assert_eq!(next.reserve(Share::Block, 1).await, Err(Refused::Busy));
@@ -515,7 +595,8 @@ mod tests {
 
     #[tokio::test]
     async fn time_in_line_is_no_work_that_buys_patience() {
-        let slots = slots_of(Rules { slots: 3, guests: 3, ..RULES });
+        let slots = started(Rules { slots: 3, ..RULES });
+        slots.set(3, 0);
         let (first, second, third) = (taken(&slots).await, taken(&slots).await, taken(&slots).await);
         first.reserve(Share::Block, WHOLE).await.unwrap();
         let (got, ()) = tokio::join!(second.reserve(Share::Block, WHOLE), async {

@@ -6,13 +6,25 @@ use rustls::client::{verify_server_name, WebPkiServerVerifier};
 use rustls::crypto::{ring, verify_tls12_signature, verify_tls13_signature, CryptoProvider};
 use rustls::pki_types::pem::PemObject;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer, ServerName, UnixTime};
-use rustls::server::ParsedCertificate;
-use rustls::{ClientConfig, DigitallySignedStruct, RootCertStore, ServerConfig, SignatureScheme};
-use std::path::Path;
+use rustls::server::{ParsedCertificate, WebPkiClientVerifier};
+use rustls::{
+    AlertDescription, ClientConfig, DigitallySignedStruct, RootCertStore, ServerConfig, SignatureScheme,
+};
+use sha2::{Digest, Sha256};
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 /// ALPN name of bare frames; everything else on the port is HTTP.
 pub(super) const RAW_PROTOCOL: &[u8] = b"hushnet/1";
+
+/// PEM files of a party: what it shows, and the key of it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct TlsFiles {
+    /// Certificate chain, the party's own first.
+    pub certificate: PathBuf,
+    /// The private key that belongs to it.
+    pub key: PathBuf,
+}
 
 fn fail(what: &str, e: impl std::fmt::Display) -> TransportError {
     TransportError::Tls(format!("{what}: {e}"))
@@ -33,40 +45,71 @@ fn certificates(path: &Path) -> Result<Vec<CertificateDer<'static>>, TransportEr
     Ok(found)
 }
 
-/// A server's configuration from PEM files.
-pub(super) fn server(certificate: &Path, key: &Path) -> Result<Arc<ServerConfig>, TransportError> {
-    let chain = certificates(certificate)?;
-    let key =
-        PrivateKeyDer::from_pem_file(key).map_err(|e| fail(&format!("key file {}", key.display()), e))?;
-    let mut config = ServerConfig::builder_with_provider(provider())
+/// The chain and the key of a party.
+type Pair = (Vec<CertificateDer<'static>>, PrivateKeyDer<'static>);
+
+fn pair(files: &TlsFiles) -> Result<Pair, TransportError> {
+    let what = format!("key file {}", files.key.display());
+    let key = PrivateKeyDer::from_pem_file(&files.key).map_err(|e| fail(&what, e))?;
+    Ok((certificates(&files.certificate)?, key))
+}
+
+/// A server's configuration from PEM files. With authorities of clients (`clients`), a client without a certificate that one of them has
+/// signed gets no further than the handshake.
+pub(super) fn server(files: &TlsFiles, clients: Option<&Path>) -> Result<Arc<ServerConfig>, TransportError> {
+    let (chain, key) = pair(files)?;
+    let builder = ServerConfig::builder_with_provider(provider())
         .with_safe_default_protocol_versions()
-        .and_then(|b| b.with_no_client_auth().with_single_cert(chain, key))
-        .map_err(|e| fail("server certificate", e))?;
+        .map_err(|e| fail("protocol versions", e))?;
+    let builder = match clients {
+        None => builder.with_no_client_auth(),
+        Some(path) => {
+            let authorities = Arc::new(roots(&certificates(path)?)?);
+            let verifier = WebPkiClientVerifier::builder_with_provider(authorities, provider()).build();
+            builder.with_client_cert_verifier(verifier.map_err(|e| fail("authorities of clients", e))?)
+        }
+    };
+    let mut config = builder.with_single_cert(chain, key).map_err(|e| fail("server certificate", e))?;
     config.alpn_protocols = vec![RAW_PROTOCOL.to_vec(), b"http/1.1".to_vec()];
     Ok(Arc::new(config))
 }
 
-/// A client's configuration: the system's roots, a given CA file, or no verification at all; `protocol` is asked for by ALPN.
+/// A certificate as a peer's name: the first 16 hexadecimal digits of its SHA-256.
+pub(super) fn fingerprint(certificate: &CertificateDer<'_>) -> String {
+    let hash = Sha256::digest(certificate.as_ref());
+    hash.iter().take(8).fold("certificate:".to_owned(), |text, byte| format!("{text}{byte:02x}"))
+}
+
+/// A client's configuration: the system's roots, a given CA file, or no verification at all; `protocol` is asked for by ALPN, `own` is
+/// shown to servers that ask for a certificate.
 pub(super) fn client(
     ca: Option<&Path>,
     insecure: bool,
+    own: Option<&TlsFiles>,
     protocol: Option<&[u8]>,
 ) -> Result<Arc<ClientConfig>, TransportError> {
     let builder = ClientConfig::builder_with_provider(provider())
         .with_safe_default_protocol_versions()
         .map_err(|e| fail("protocol versions", e))?;
-    let mut config = if insecure {
+    let builder = if insecure {
         tracing::warn!("the server's certificate is not verified");
         let verifier = Arc::new(NoVerification(provider()));
-        builder.dangerous().with_custom_certificate_verifier(verifier).with_no_client_auth()
+        builder.dangerous().with_custom_certificate_verifier(verifier)
     } else if let Some(path) = ca {
         let trusted = certificates(path)?;
         let authorities = WebPkiServerVerifier::builder_with_provider(Arc::new(roots(&trusted)?), provider());
         let authorities = authorities.build().map_err(|e| fail("CA certificate", e))?;
         let verifier = Arc::new(Trusted { authorities, trusted });
-        builder.dangerous().with_custom_certificate_verifier(verifier).with_no_client_auth()
+        builder.dangerous().with_custom_certificate_verifier(verifier)
     } else {
-        builder.with_root_certificates(system_roots()?).with_no_client_auth()
+        builder.with_root_certificates(system_roots()?)
+    };
+    let mut config = match own {
+        None => builder.with_no_client_auth(),
+        Some(files) => {
+            let (chain, key) = pair(files)?;
+            builder.with_client_auth_cert(chain, key).map_err(|e| fail("the client's certificate", e))?
+        }
     };
     config.alpn_protocols.extend(protocol.map(<[u8]>::to_vec));
     Ok(Arc::new(config))
@@ -92,6 +135,9 @@ fn system_roots() -> Result<RootCertStore, TransportError> {
 /// What a failed handshake means to a user.
 pub(super) fn explain(error: &rustls::Error) -> String {
     use rustls::CertificateError as Bad;
+    if let Some(text) = refusal(error) {
+        return text.into();
+    }
     let rustls::Error::InvalidCertificate(bad) = error else { return error.to_string() };
     match bad {
         Bad::Expired | Bad::ExpiredContext { .. } => "the server's certificate has expired".into(),
@@ -105,6 +151,24 @@ pub(super) fn explain(error: &rustls::Error) -> String {
         }
         _ => "the server's certificate cannot be used".into(),
     }
+}
+
+/// What a server's refusal of a client's certificate means to a user.
+fn refusal(error: &rustls::Error) -> Option<&'static str> {
+    use AlertDescription as Alert;
+    let rustls::Error::AlertReceived(alert) = error else { return None };
+    match alert {
+        Alert::CertificateRequired => Some("the server asks clients for a certificate; show yours (--cert FILE KEY, cert=)"),
+        Alert::UnknownCA | Alert::BadCertificate | Alert::CertificateUnknown | Alert::CertificateExpired | Alert::DecryptError => {
+            Some("the server does not take this client's certificate; show one that its authority has signed and that is valid now")
+        }
+        _ => None,
+    }
+}
+
+/// What an error of reading or writing says of a client's certificate, if it does.
+pub(super) fn refused(error: &std::io::Error) -> Option<&'static str> {
+    refusal(error.get_ref()?.downcast_ref::<rustls::Error>()?)
 }
 
 /// Whether a certificate was refused because it says of itself that it is an authority.

@@ -1,13 +1,16 @@
 //! A client's WebSocket.
 
 use super::client::{Patience, Stream};
+use super::token::AccessToken;
 use crate::channel::{check_limit, Channel, Traffic};
 use crate::error::{code, Error, ProtocolError, TransportError};
 use crate::wire::Frame;
 use std::io::ErrorKind;
 use std::net::TcpStream;
 use std::time::{Duration, Instant};
+use tungstenite::client::IntoClientRequest;
 use tungstenite::error::CapacityError;
+use tungstenite::http::{HeaderValue, Response};
 use tungstenite::protocol::WebSocketConfig;
 use tungstenite::{Message, WebSocket};
 
@@ -19,11 +22,30 @@ pub(super) struct WebSocketConnection {
     patience: Patience,
 }
 
+/// The header of an answer that says that there is no such model, and not that there is no such page.
+pub(super) const NO_MODEL: &str = "x-hushnet-no-model";
+
+/// Seconds after which an answer says that trying again is worth it; 0: it says nothing.
+fn retry_after<B>(response: &Response<B>) -> u32 {
+    let said = response.headers().get("retry-after").and_then(|v| v.to_str().ok());
+    said.and_then(|text| text.parse().ok()).map_or(0, |seconds: u32| seconds.min(3600))
+}
+
 fn upgrade_error(address: &str, e: tungstenite::Error) -> Error {
     match e {
         tungstenite::Error::Http(response) if response.status() == 503 => {
             let message = "the server is full or stopping; try again later".to_owned();
-            ProtocolError::Peer { code: code::BUSY, message }.into()
+            ProtocolError::Peer { code: code::BUSY, message, seconds: retry_after(&response) }.into()
+        }
+        tungstenite::Error::Http(response) if response.status() == 429 => {
+            let message = "too many wrong tokens have come from this address".to_owned();
+            ProtocolError::Peer { code: code::BUSY, message, seconds: retry_after(&response) }.into()
+        }
+        tungstenite::Error::Http(response) if response.status() == 401 => ProtocolError::Unauthorized.into(),
+        tungstenite::Error::Http(response)
+            if response.status() == 404 && response.headers().contains_key(NO_MODEL) =>
+        {
+            ProtocolError::NoModel { names: Vec::new() }.into()
         }
         tungstenite::Error::Http(response) => {
             let detail =
@@ -38,6 +60,7 @@ impl WebSocketConnection {
     /// Upgrades a connection; `address` names it in errors.
     pub(super) fn open(
         target: &str,
+        token: Option<&AccessToken>,
         address: &str,
         stream: Stream,
         patience: Patience,
@@ -45,7 +68,19 @@ impl WebSocketConnection {
     ) -> Result<Self, Error> {
         let limit = 64 << 20;
         let config = WebSocketConfig::default().max_message_size(Some(limit)).max_frame_size(Some(limit));
-        let socket = match tungstenite::client::client_with_config(target, stream, Some(config)) {
+        let no_url = |e: tungstenite::Error| TransportError::Connect {
+            address: address.to_owned(),
+            detail: e.to_string(),
+        };
+        let mut request = target.into_client_request().map_err(no_url)?;
+        if let Some(token) = token {
+            // A token is visible ASCII.
+            if let Ok(mut value) = HeaderValue::try_from(format!("Bearer {}", token.expose())) {
+                value.set_sensitive(true);
+                request.headers_mut().insert("authorization", value);
+            }
+        }
+        let socket = match tungstenite::client::client_with_config(request, stream, Some(config)) {
             Ok((socket, _)) => socket,
             Err(tungstenite::HandshakeError::Failure(e)) => return Err(upgrade_error(address, e)),
             Err(tungstenite::HandshakeError::Interrupted(_)) => {

@@ -20,7 +20,8 @@ pub(super) struct Receiver(SplitStream<WebSocket>);
 pub(super) struct Sender(SplitSink<WebSocket, Message>);
 
 impl Source for Receiver {
-    async fn next(&mut self) -> Option<Arrival> {
+    /// The limit is the socket's own, which knows the models and not which one is asked for.
+    async fn next(&mut self, _limit: usize) -> Option<Arrival> {
         loop {
             return match self.0.next().await? {
                 Ok(Message::Binary(bytes)) => Some(Arrival::Frame(bytes)),

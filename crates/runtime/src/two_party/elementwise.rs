@@ -70,6 +70,7 @@ fn shape_of(form: &FormSpec) -> Ran<Shape> {
         offset: form.offset,
         shed: form.shed,
         lift: form.lift,
+        rate: form.rate,
         basis: form.basis.iter().map(one).collect(),
     })
 }
@@ -89,6 +90,7 @@ fn spec_of(shape: &ShapeSpec) -> FormSpec {
         offset: shape.offset,
         shed: shape.shed,
         lift: shape.lift,
+        rate: shape.rate,
         basis: shape.basis.iter().map(one).collect(),
     }
 }
@@ -118,13 +120,30 @@ pub fn fit(
     (fraction, error): (u32, f64),
 ) -> Ran<Fitted> {
     let interval = mpc::Interval { low, high, scale };
-    let fitted = mpc::Spline::fit_batched(f, (interval, Ring::new(ring_bits)?), fraction, error)?;
-    Ok(Fitted {
-        form: spec_of(fitted.shape.spec()),
-        orders: fitted.pieces.orders().to_vec(),
-        coefficients: fitted.pieces.coefficients().to_vec(),
-        error: fitted.error,
-    })
+    Ok(fitted(&mpc::Spline::fit_batched(f, (interval, Ring::new(ring_bits)?), fraction, error)?))
+}
+
+/// As [`fit`], of `factor` e^(`rate` x) with one coefficient a segment.
+///
+/// # Errors
+/// [`hushnet_mpc::MpcError`] when no form reaches the error, a number is not positive, or the interval is too large for the ring.
+pub fn fit_exponential(
+    of: (f64, f64),
+    (low, high, scale): (i64, i64, u32),
+    ring_bits: u32,
+    (fraction, error): (u32, f64),
+) -> Ran<Fitted> {
+    let interval = mpc::Interval { low, high, scale };
+    Ok(fitted(&mpc::Spline::exponential(of, (interval, Ring::new(ring_bits)?), fraction, error)?))
+}
+
+fn fitted(spline: &mpc::Spline) -> Fitted {
+    Fitted {
+        form: spec_of(spline.shape.spec()),
+        orders: spline.pieces.orders().to_vec(),
+        coefficients: spline.pieces.coefficients().to_vec(),
+        error: spline.error,
+    }
 }
 
 impl Function {

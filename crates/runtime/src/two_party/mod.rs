@@ -29,7 +29,7 @@ mod work;
 
 pub use client::{TwoPartyClient, TwoPartyOptions};
 pub use cost::{predict, Prediction};
-pub use elementwise::{fit, Fitted};
+pub use elementwise::{fit, fit_exponential, Fitted};
 pub use frames::connect;
 pub use matrix_product::{matrix_figures, MatrixFigures};
 pub use methods::{

@@ -15,7 +15,7 @@ from ...options import TwoParty
 from ...plan import Plan, PlanError, RangeError
 from ..check import check_graph
 from ..inputs import scale_inputs
-from ..quality import Quality, measure, places, said, squashed
+from ..quality import Quality, measure, places, said, sequences, squashed
 from ..ranges import InputRanges, Ranges, from_calibration, from_intervals, hull, input_intervals, typical_outputs
 from ..read import validate
 from ..rewrite import _prune
@@ -26,10 +26,10 @@ from .curves import fused, opened_up
 from .errors import Propagation
 from .fixed import Request
 from .masking import bounded_masks
-from .methods import Chooser
+from .methods import ROWS, Asked, Chooser
 from .opened import Tail, carry, strip_for_argmax
 from .reach import write_reaches
-from .regions import Regions, split
+from .regions import Regions, split, whole_numbers
 from .rows import narrow_rows, recognised, settled
 from .search import Chosen, Search
 from .steps import Step, to_steps
@@ -138,6 +138,13 @@ def _check_scores(graph: Graph, regions: Regions) -> None:
         )
 
 
+def _table(geometry: dict[str, Any]) -> tuple[int, int]:
+    """Rows of a table that a layer looks indices up in, and how many indices there are."""
+    if geometry["type"] == "dense":
+        return geometry["inputs"], 1
+    return geometry["input"][0] // geometry["groups"], math.prod(geometry["input"][1:])
+
+
 def _planned(plan: Plan, tensor: str) -> float:
     entry = next(t for t in plan.tensors if t["name"] == tensor)
     return entry["bound"] * entry["scale"]
@@ -223,6 +230,8 @@ class _Planner:
             output_bits=self.settings.output_bits,
             most_bits=self.settings.most_bits,
             least=ranges.least,
+            whole=whole_numbers(self.regions.head),
+            shown_sums=calibrated and self.settings.sums == "calibrated",
         )
         chosen = Search(self.steps, request, shapes, self.weights, self.chooser).run(
             self.settings.ring_bits, self.settings.ring_degree
@@ -237,7 +246,12 @@ class _Planner:
             name=self.name,
             producer=self.settings.producer,
             ring_degree=chosen.ring_degree,
-            part={"ring_bits": chosen.fixed.ring_bits, "reveal": self.settings.reveal, "ranges": ranged},
+            part={
+                "ring_bits": chosen.fixed.ring_bits,
+                "reveal": self.settings.reveal,
+                "ranges": ranged,
+                **({"sums": "calibrated"} if request.shown_sums else {}),
+            },
             notes=self.notes(ranges) + self.lighter(chosen.fixed.fewer),
         )
         document = plan.document
@@ -259,7 +273,29 @@ class _Planner:
                 f"for {images} images together, "
                 "and fewer cost more each."
             )
+        document["notes"] += self.lookups(document)
         return document, chosen
+
+    def lookups(self, document: dict[str, Any]) -> list[str]:
+        """Says of every look-up in a table of the server's what leaves the client, and what it costs."""
+        whole, said = whole_numbers(self.regions.head), []
+        hot = {t["id"] for t in document["tensors"] if t["kind"] == "shared" and t["name"].removesuffix(".s") in whole}
+        params = document["params"]
+        for stage in document["stages"]:
+            if stage["kind"] != "linear" or stage["in"] not in hot:
+                continue
+            asked = Asked(
+                stage["geometry"], params["ring_degree"], params["two_party"]["ring_bits"], stage["weight_l2"]
+            )
+            figures = ROWS[stage["method"]].figures(asked)
+            rows, size = _table(stage["geometry"])
+            up, down = (figures[k] / 1e6 for k in ("bytes_up", "bytes_down"))
+            said.append(
+                f"Layer {stage['name']!r} looks {size} indices up in a table of {rows} rows: the client encrypts each "
+                f"as {rows} zeros and ones, so the server learns none of them, and rows reach the client as shares "
+                f"alone. That takes {up:.3g} MB up and {down:.3g} MB down."
+            )
+        return said
 
     def lighter(self, fewer: dict[str, int]) -> list[str]:
         """Says which layers have coarser weights."""
@@ -324,7 +360,12 @@ class _Planner:
         kinds = squashed(self.graph)
         squash = {k: kinds.get(t) for k, t in zip(self.outputs, self.graph.outputs)}
         index = {k for k, t in zip(self.outputs, self.graph.outputs) if t in places(self.graph)}
-        return {k: measure(v, floats[k], labels, squash[k], place=k in index) for k, v in outputs.items()}, wider
+        found = sequences(self.graph)
+        several = {k: found.get(t) for k, t in zip(self.outputs, self.graph.outputs)}
+        return {
+            k: measure(v, floats[k], labels, squash[k], place=k in index, several=several[k])
+            for k, v in outputs.items()
+        }, wider
 
     def notes(self, ranges: Ranges) -> list[str]:
         """Sentences that a user of the plan must know."""

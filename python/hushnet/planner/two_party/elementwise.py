@@ -37,6 +37,8 @@ COARSER_QUOTIENT = 2
 COARSEST = 2
 # bits beyond those of factors that a value has at most that is multiplied by numbers of different size
 MOST_WIDER = 4
+# bits that a gate has less than other factors: what it multiplies is mostly far below its range
+COARSER_GATE = 2
 
 
 class Full(Builder):
@@ -58,7 +60,8 @@ class Full(Builder):
         """Writes a function of one variable: its argument as coarse as its error allows, and the fitted pieces."""
         curve: Curve = step.attrs["curve"]
         source = self.natural[step.inputs[0]]
-        if source.positive and is_quotient(curve) and self.quotient(step, curve, source):
+        above = source.positive or (step.inputs[0] in self.proven and self.request.least.get(step.inputs[0], 0.0) > 0)
+        if above and is_quotient(curve) and self.quotient(step, curve, source):
             return
         top, slope = self.shape_of(curve, source, self.request.limits.get(step.output))
         # of the result in units of the argument's gain, so that slope one is a shift
@@ -79,6 +82,7 @@ class Full(Builder):
             gain=source.gain,
             fraction=fine,
             finer=fine - source.frac_bits if fine >= source.frac_bits else None,
+            growth=source.unit * step.attrs["growth"] if "growth" in step.attrs else None,
         )
         if source.gain != 1 and not functions.rises(curve, asked):
             # without a gain to keep
@@ -131,7 +135,7 @@ class Full(Builder):
         return made
 
     def quotient(self, step: Step, curve: Curve, source: Version) -> bool:
-        """Writes a reciprocal of what is never negative with a small relative error, as a product of bands.
+        """Writes a reciprocal of what is not negative with a small relative error, as a product of bands.
 
         False where one function serves: a range of few powers of two.
         """
@@ -204,7 +208,7 @@ class Full(Builder):
             gain=1.0,
             fraction=min(max(self.bits + math.ceil(-math.log2(smallest)), 0), MOST_FRACTION),
             finer=None,
-            ends=(functions.CONSTANT if low > 0 else functions.INSIDE, above, max(low, 0), high),
+            ends=(functions.CONSTANT if low > 0 or not source.positive else functions.INSIDE, above, max(low, 0), high),
         )
         names = (f"{step.name}.band{number}", f"{step.output}.band{number}")
         return self.pieces(names, step.shape, source, band, asked)
@@ -250,7 +254,8 @@ class Full(Builder):
                 # what follows leaves no room in this ring, however coarse the product is
                 raise DoesNotFit(step.name)
         wide = sum(reach_bits(v.bound) for v in (x, y)) + (1 if x.positive and y.positive else 2)
-        drop = min(drop, wide - 2)
+        # an exact product can be what its factors can be, whatever calibration showed
+        drop = min(max(drop, int(top < x.bound * y.bound)), wide - 2)
         made = Version(-1, fine - drop, (top >> drop) + 1, (x.positive and y.positive) or x.tensor == y.tensor, gain)
         self.demand(made.bound, step.name)
         if drop:
@@ -266,10 +271,24 @@ class Full(Builder):
             return [self.natural[t] for t in step.inputs]
         spread = [self.spread.get(t, 0) for t in step.inputs]
         own = self.widens(step.attrs["of"]) if "of" in step.attrs else 0
+        gate = self.gate(step)
         return [
             self.factor(t, s + min(max([own, *(o for k, o in enumerate(spread) if k != i)]), MOST_WIDER))
+            if t != gate
+            else self.factor(t, -COARSER_GATE)
             for i, (t, s) in enumerate(zip(step.inputs, spread))
         ]
+
+    def gate(self, step: Step) -> str | None:
+        """The factor that opens and closes whole channels (squeeze-and-excite): never negative, with fewer elements.
+
+        A quotient is none: its relative error counts.
+        """
+        if "of" in step.attrs or "sums" in step.attrs or any(t in self.spread for t in step.inputs):
+            return None
+        sizes = {t: math.prod(self.shapes[self.natural[t].tensor]) for t in step.inputs}
+        least = min(sizes, key=lambda t: sizes[t])
+        return least if sizes[least] < max(sizes.values()) and self.natural[least].positive else None
 
     def factor(self, name: str, wider: int = 0) -> Version:
         """A factor of a product, in as many bits as its precision asks for, and some more."""

@@ -102,8 +102,9 @@ class Propagation:
             return Doubt(ins[0].worst * factor + off, ins[0].variance * factor**2 + off * off / 3)
         if kind == "sum_pool":
             taps = math.prod(stage["kernel"])
-            # errors inside of a window are taken as fully correlated
-            return Doubt(_peak(ins[0].worst) * taps, _peak(ins[0].variance) * taps**2)
+            # errors inside of a window are taken as fully correlated; those of exponentials have a mean of their own each
+            alone = self.exponential(stage["in"])
+            return Doubt(_peak(ins[0].worst) * taps, _peak(ins[0].variance) * (taps if alone else taps**2))
         if kind == "max_pool":
             return Doubt(_peak(ins[0].worst), _peak(ins[0].variance))
         if kind == "add":
@@ -161,6 +162,12 @@ class Propagation:
             np.full(shape, (off + matrices.UNITS) * parts + unit[0]),
             np.full(shape, (spread + figures.unit_fraction) * parts**2 + unit[1]),
         )
+
+    def exponential(self, tensor: int) -> bool:
+        """Whether a tensor has the exponentials of a function's stage: a row's errors in common do not change softmax."""
+        source = self.moved_from(tensor)
+        made = next((s for s in self.fixed.stages if s["out"] == source), None)
+        return made is not None and made["kind"] == "function" and made["form"].get("rate", 0) > 0
 
     def moved_from(self, tensor: int) -> int:
         """The tensor whose elements a tensor has, in another order or with fewer bits."""

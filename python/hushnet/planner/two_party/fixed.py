@@ -20,9 +20,11 @@ from ...plan import PlanError
 from ...reference.two_party import with_errors
 from ..document import Draft
 from ..ranges import plan_geometry
+from .early import compared
 from .groups import groups
+from .regions import MOVES
 from .steps import Step
-from .weights import LEAST_WEIGHT_BITS, Weights
+from .weights import LEAST_WEIGHT_BITS, Quantised, Weights
 
 Array = np.ndarray
 
@@ -36,6 +38,8 @@ EXTRA_UNITS = 2
 # widest, are taken for precision, and leave biases all bits but these
 BIAS_BITS = 23
 WIDEST_RING, BESIDE_BIAS = 40, 5
+# of sums that calibration bounds: their bound over the planned range, because a sum beyond it wraps around
+SUM_AIR = 2.0
 # a unit of a value that no plan has: 2^64
 COARSEST = -64
 
@@ -89,6 +93,8 @@ class Request:
         most_bits: the most of these.
         least: least value by graph tensor, where calibration showed none below it.
         roomy: rings narrower than this one are not taken where quotients of small values would be coarse.
+        whole: tensors that enter and hold whole numbers (one-hot vectors): bits behind the point say nothing there.
+        shown_sums: whether calibration bounds the sums of layers (:data:`SUM_AIR` times), or their weights alone.
     """
 
     limits: Mapping[str, float]
@@ -101,6 +107,8 @@ class Request:
     most_bits: int = MOST_ACTIVATION_BITS
     least: Mapping[str, float] = field(default_factory=dict)
     roomy: int = 0
+    whole: frozenset[str] = frozenset()
+    shown_sums: bool = False
 
 
 @dataclass
@@ -160,6 +168,10 @@ class Builder:
         self.root, self.layers, self.members = groups(steps)
         self.joined = {self.root(s.output) for s in steps if s.kind == "concat"}
         self.readers = [t for s in steps for t in s.inputs] + request.opened
+        self.reading: dict[str, list[Step]] = {}
+        for step in steps:
+            for tensor in step.inputs:
+                self.reading.setdefault(tensor, []).append(step)
         self.natural: dict[str, Version] = {}
         self.rough: dict[tuple[int, int], Version] = {}
         self.target: dict[str, int] = {}
@@ -292,8 +304,17 @@ class Builder:
                 if not heavy:
                     bits -= 1
             self.target[group] = self.fraction(layers, version.gain, reach, bits)
+            if self.whole(group):
+                self.target[group] = min(self.target[group], 0)
+                bits = self.request.most_bits
             self.out.least_bits = min(self.out.least_bits, bits)
         return self.target.get(group)
+
+    def whole(self, group: str) -> bool:
+        """Whether a group holds whole numbers that enter, and what moves make of them."""
+        made = {s.output for s in self.steps if s.kind not in MOVES}
+        entering = [t for t in self.members[group] if t in self.request.inputs]
+        return bool(entering) and self.request.whole.issuperset(entering) and not made & self.members[group]
 
     def fraction(self, layers: list[Linear], gain: float, reach: float, bits: int) -> int:
         """frac_bits of inputs of so many bits.
@@ -315,7 +336,21 @@ class Builder:
         bound = math.floor(math.ldexp(reach, fine)) + EXTRA_UNITS
         bias = np.abs(np.ldexp(np.asarray(layer.bias, dtype=np.float64), fine + weights.frac_bits))
         top = float((weights.rows * float(bound) + bias).max(initial=0.0)) + 2
+        if self.request.shown_sums:
+            top = min(top, self.shown(layer, weights, fine + max(weights.frac_bits, 0), 1.0))
         return top <= self.most(layer.output)
+
+    def shown(self, layer: Linear, weights: Quantised, fine: int, gain: float) -> float:
+        """Bound of a layer's sums by calibration data, in units of ``2^-fine gain``; infinite where there is none.
+
+        Not below the largest weight: one-hot vectors may look up rows that calibration data never did.
+        """
+        limit = self.request.limits.get(layer.output)
+        if limit is None:
+            return math.inf
+        single = float(np.abs(weights.weight).max(initial=0)) * 2.0 ** (fine - max(weights.frac_bits, 0))
+        bias = float(np.abs(layer.bias).max(initial=0.0)) * math.ldexp(1.0 / gain, fine)
+        return max(SUM_AIR * math.ldexp(limit / gain, fine), single + bias) + EXTRA_UNITS
 
     def read(self, name: str) -> Version:
         """The version that layers and moves in front of them read: truncated when the group is read by a layer."""
@@ -328,8 +363,8 @@ class Builder:
             return version
         return self.truncated(name, version, version.frac_bits - target)
 
-    def truncated(self, name: str, version: Version, bits: int) -> Version:
-        """A version with fewer bits behind the point; made once."""
+    def truncated(self, name: str, version: Version, bits: int, *, proven: bool = False) -> Version:
+        """A version with fewer bits behind the point; made once. ``proven``: its bound holds for all values."""
         bits = min(bits, self.out.ring_bits - 2)
         key = (version.tensor, bits)
         if key not in self.rough:
@@ -337,7 +372,8 @@ class Builder:
                 # the cheap truncation takes values below a quarter of the ring
                 self.demand_twice(version.bound, name)
             coarse = replace(version, frac_bits=version.frac_bits - bits, bound=(version.bound >> bits) + 1)
-            made = self.tensor(name, self.shapes[version.tensor], self.calibrated(name, coarse), "t")
+            coarse = coarse if proven else self.calibrated(name, coarse)
+            made = self.tensor(name, self.shapes[version.tensor], coarse, "t")
             sign = "non-negative" if version.positive else "any"
             self.stage("truncate", f"{name}.truncate", version.tensor, made.tensor, bits=bits, sign=sign)
             self.rough[key] = made
@@ -383,7 +419,8 @@ class Builder:
 
     def enter(self, name: str, shape: tuple[int, ...]) -> None:
         """Shares an input of a shape with as many fraction bits as its range and readers allow."""
-        top = max(map(abs, self.request.inputs[name]))
+        # zeros and ones take no margin
+        top = 1.0 if name in self.request.whole else max(map(abs, self.request.inputs[name]))
         fine = self.target_bits(name, Version(-1, 0, 0, False, 1.0))
         if fine is None:
             fine = fraction(top, self.request.activation_bits or self.request.most_bits)
@@ -409,6 +446,9 @@ class Builder:
         bias = scaled.astype(np.int64)
         # one unit for the masking of the shares
         bound = max(int(n) * source.bound + abs(int(b)) for n, b in zip(weights.rows, bias)) + 1
+        if self.request.shown_sums:
+            shown = self.shown(layer, weights, fine, gain)
+            bound = bound if shown >= bound else math.ceil(shown)
         self.demand(bound, layer.name)
         made = self.tensor(step.output, step.shape, Version(-1, fine, bound, False, gain))
         names = {key: f"{layer.name}.{key}" for key in ("weight", "bias")}
@@ -431,7 +471,7 @@ class Builder:
 
     def relu(self, step: Step) -> None:
         """Writes a ReLU, which keeps fraction bits and leaves no negative value."""
-        source = self.natural[step.inputs[0]]
+        source = compared(self, step)
         self.emit(step, source, self.calibrated(step.output, replace(source, positive=True)))
 
     def leaky_relu(self, step: Step) -> None:
@@ -449,7 +489,7 @@ class Builder:
 
     def clip(self, step: Step) -> None:
         """Writes a clip; its ends are in units of its input, and an end that no value reaches is dropped."""
-        source = self.natural[step.inputs[0]]
+        source = compared(self, step)
         low, high = step.attrs["low"], step.attrs["high"]
         # an end that no value reaches clips nothing
         low = -source.bound if low is None else max(-source.bound, round(low / source.unit))
@@ -463,7 +503,7 @@ class Builder:
 
     def max_pool(self, step: Step) -> None:
         """Writes the largest value of every window; the ring must hold differences of two values."""
-        source = self.read(step.inputs[0])
+        source = compared(self, step)
         self.demand_twice(source.bound, step.name)
         self.emit(step, source, self.calibrated(step.output, source), **step.attrs)
 

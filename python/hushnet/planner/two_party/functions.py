@@ -68,6 +68,7 @@ class Asked:
         gain, fraction: a result v stands for ``v 2^-fraction gain``.
         finer: fractional bits that the result has beyond the argument; None where they have different gains.
         ends: what happens below and above the interval, and its ends, where the caller knows; None to look for them.
+        growth: the exponent of a unit of the argument, of an exponential: it has a form of its own.
     """
 
     unit: float
@@ -78,6 +79,7 @@ class Asked:
     fraction: int
     finer: int | None
     ends: tuple[str, str, int, int] | None = None
+    growth: float | None = None
 
 
 def ring_bits(asked: Asked) -> int:
@@ -143,10 +145,15 @@ def _fit(shared: _Shared, asked: Asked) -> Fit:
 
     for attempt in range(COARSER + 1):
         target = math.ldexp(ERROR * (1 - TAIL) * 2**attempt, -asked.fraction)
+        interval, shares = (low, high, 0), min(ring_bits(asked), 64)
         try:
-            form, orders, data, reached = _native.fit_function(
-                told, (low, high, 0), min(ring_bits(asked), 64), asked.fraction, target
-            )
+            if asked.growth is not None:
+                factor = math.ldexp(float(values(np.zeros(1))[0]), -asked.fraction)
+                form, orders, data, reached = _native.fit_exponential(
+                    (factor, asked.growth), interval, shares, asked.fraction, target
+                )
+            else:
+                form, orders, data, reached = _native.fit_function(told, interval, shares, asked.fraction, target)
             break
         except ValueError:
             if attempt == COARSER:

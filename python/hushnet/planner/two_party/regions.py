@@ -17,13 +17,15 @@ from ..rewrite import consumers
 from .unroll import unrolled
 
 MOVES = frozenset({"reshape", "transpose", "concat", "slice", "pad"})
+COPIED = (MOVES - {"pad"}) | {"broadcast"}
 REDUCTIONS = frozenset({"reduce_mean", "reduce_sum", "reduce_max"})
 # ops that lose nothing: opening what they read tells no more than their result
 INVERTIBLE = frozenset({"reshape", "transpose", "affine", "neg"})
 # increasing functions of every element, which leave the index of the largest where it is
 INCREASING = frozenset({"sigmoid", "tanh", "erf", "exp"})
 
-# ops that run on shares at the end of a network, too: opening what they read would tell much more than their result
+# ops that run on shares at the end of a network, too, and all that they read: opening that would tell much more than
+# their result
 AT_ENDS = frozenset({"matmul"})
 
 _RELU = "replace it by Relu, LeakyRelu or a clip and train the network again with it"
@@ -104,6 +106,15 @@ def split(graph: Graph) -> Regions:
     return Regions(head, shared, [n for n in rest if isinstance(n, Op) and n in tail], entering, opened)
 
 
+def whole_numbers(head: list[Op]) -> frozenset[str]:
+    """Tensors of the head that hold zeros and ones: comparisons, and what moves make of them (one-hot vectors)."""
+    found: set[str] = set()
+    for node in head:
+        if node.op in {"equal", "less"} or (node.op in COPIED and found.issuperset(node.inputs)):
+            found.add(node.output)
+    return frozenset(found)
+
+
 def _reads(node: Node) -> list[str]:
     return [node.input] if isinstance(node, Linear) else node.inputs
 
@@ -115,13 +126,13 @@ def _tail(graph: Graph, rest: list[Node]) -> list[Node]:
     weighted: set[str] = set()
     for node in reversed(rest):
         after = readers.get(node.output, [])
-        if isinstance(node, Linear) or any(n.output in weighted for n in after):
+        if isinstance(node, Linear) or node.op in AT_ENDS or any(n.output in weighted for n in after):
             weighted.add(node.output)
     for node in rest:
         if (
             isinstance(node, Op)
             and node.output not in weighted
-            and ((node.op not in AT_ENDS and obstacle(graph, node)) or any(t in forced for t in node.inputs))
+            and (obstacle(graph, node) or any(t in forced for t in node.inputs))
         ):
             forced.add(node.output)
     tail = set(forced)

@@ -1,8 +1,7 @@
 """Rows: softmax on shares, and what normalisations are made of.
 
-Softmax takes the largest value off each row and cuts differences off at -:data:`DEPTH`. The exponential is the square
-of that of half the difference: its errors then fall with it, so that many small ones do not add up to one large one.
-The reciprocal of a row's sum has a proven range.
+Softmax takes the largest value off each row and cuts differences off at -:data:`DEPTH`. The errors of exponentials have
+hardly a mean, so that many small ones do not add up to one large one. The reciprocal of a row's sum has a proven range.
 """
 
 from __future__ import annotations
@@ -23,8 +22,8 @@ if TYPE_CHECKING:
 
 # differences to a row's maximum below this one count as this one; e^-15.9 is less than 2^-22
 DEPTH = 15.9
-# bits that differences have behind the point less than activations have bits, and the exponential's square root
-COARSER_DIFFERENCE, COARSER_ROOT = 3, 1
+# bits that differences have behind the point less than activations have bits
+COARSER_DIFFERENCE = 3
 # and the smallest reciprocal: an error of it is one of a whole row
 COARSER_RECIPROCAL = 4
 # what exponentials are multiplied by, so that the largest takes no bit more; the sum's reciprocal takes it back
@@ -64,7 +63,7 @@ def _exponentials(write: Writer, node: Op, shape: Shape) -> _Rows:
     whole, each = (rows, 1, count), (rows, 1, 1)
     source = write.put("reshape", f"{name}.rows", source, whole)
     window: dict[str, Any] = {"kernel": [1, count], "stride": [1, count], "pads": [0, 0, 0, 0], "dilation": [1, 1]}
-    most, narrow, root = None, node.attrs.get("narrow"), math.sqrt(SCALE)
+    most, narrow = None, node.attrs.get("narrow")
     if narrow is None:
         most = write.put("max_pool", f"{name}.maximum", source, each, **window)
         # the depth less the maximum, so that what is below the depth is negative
@@ -72,10 +71,9 @@ def _exponentials(write: Writer, node: Op, shape: Shape) -> _Rows:
         raised = write.put("concat", f"{name}.copies", [raised] * count, whole, axis=2)
         above = write.put("add", f"{name}.differences", [source, raised], whole)
         source = write.bounded(write.put("relu", f"{name}.depth", above, whole), most=DEPTH)
-    curve = _half_exponential(source, root, narrow or DEPTH)
-    half = write.put("function", f"{name}.half", source, whole, curve=curve, coarser=COARSER_ROOT)
-    half = write.bounded(half, most=root)
-    power = write.put("product", f"{name}.exp", [half, half], whole, whole=True, finer=0, sums=count)
+    curve = _exponential(source, SCALE, narrow or DEPTH)
+    power = write.put("function", f"{name}.exp", source, whole, curve=curve, growth=1.0)
+    power = write.bounded(power, most=SCALE)
     total = write.put("sum_pool", f"{name}.sum", power, each, **window)
     smallest = 1.0 if narrow is None else count * math.exp(-2.0 * narrow)
     total = write.bounded(total, most=SCALE * AIR * count, least=SCALE * smallest / AIR)
@@ -237,10 +235,10 @@ def narrow_rows(nodes: list[Node], limits: Mapping[str, float]) -> list[Node]:
     return found
 
 
-def _half_exponential(source: str, factor: float, top: float) -> Curve:
-    """``factor e^((c - top) / 2)``."""
-    moved = Op("half", "affine", [source], "half", {"mul": 0.5, "add": math.log(factor) - top / 2})
-    return Curve(source, "exp", (moved, Op("exp", "exp", ["half"], "exp")))
+def _exponential(source: str, factor: float, top: float) -> Curve:
+    """``factor e^(c - top)``."""
+    moved = Op("moved", "affine", [source], "moved", {"mul": 1.0, "add": math.log(factor) - top})
+    return Curve(source, "exp", (moved, Op("exp", "exp", ["moved"], "exp")))
 
 
 def _reciprocal(source: str) -> Curve:

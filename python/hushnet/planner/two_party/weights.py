@@ -15,6 +15,8 @@ Array = np.ndarray
 LEAST_WEIGHT_BITS = 6
 # of weights: activations add at most as many, and plans hold 64
 MOST_FRACTION = 40
+# bits that layers of one weight an output have beyond the others', and the most: no sum of them needs room in the ring
+DIAGONAL_BITS, MOST_WEIGHT_BITS = 4, 16
 
 
 @dataclass(frozen=True)
@@ -48,7 +50,10 @@ class Weights:
 
     def of(self, layer: Linear) -> int:
         """Bits of a layer's weights."""
-        return self.fewer.get(layer.output, self.bits)
+        if layer.output in self.fewer:
+            return self.fewer[layer.output]
+        alone = layer.weight.size == layer.weight.shape[0]
+        return min(self.bits + DIAGONAL_BITS, MOST_WEIGHT_BITS) if alone else self.bits
 
     def lower(self, layer: Linear) -> None:
         """A bit less for a layer."""
@@ -69,7 +74,18 @@ class Weights:
                     fine += 1
                 while round(math.ldexp(top, fine)) > limit:
                     fine -= 1
-            integers = np.rint(np.ldexp(exact, fine)).astype(np.int8 if bits <= 8 else np.int16)
+            integers = np.rint(np.ldexp(exact, fine)).astype(np.int16)
+            # zeros at the end of all of them say nothing, and cost the sums as many bits
+            idle = min(_zeros(integers), max(fine, 0))
+            integers, fine = integers >> idle, fine - idle
+            if np.abs(integers).max(initial=0) <= np.iinfo(np.int8).max:
+                integers = integers.astype(np.int8)
             flat = integers.reshape(integers.shape[0], -1)
             self.kept[key] = Quantised(integers, fine, np.abs(flat.astype(np.int64)).sum(axis=1))
         return self.kept[key]
+
+
+def _zeros(integers: Array) -> int:
+    """Zero bits at the end of all integers; 0 where all are zero."""
+    joined = int(np.bitwise_or.reduce(integers, axis=None))
+    return (joined & -joined).bit_length() - 1 if joined else 0

@@ -56,7 +56,7 @@ const SAMPLES: (usize, usize) = (12, 25);
 const BETWEEN: f64 = 1.08;
 
 /// Bits of the argument beyond what the interval needs, so that a multiplier fills the segments.
-const FILLING: u32 = 4;
+pub(super) const FILLING: u32 = 4;
 
 /// T_m(t).
 fn chebyshev(m: usize, t: f64) -> f64 {
@@ -64,7 +64,7 @@ fn chebyshev(m: usize, t: f64) -> f64 {
 }
 
 /// The coefficients of T_0, ..., T_n of the polynomial that meets g at the n + 1 zeros of T_(n+1).
-fn interpolate(n: usize, g: impl Fn(f64) -> f64) -> Vec<f64> {
+pub(super) fn interpolate(n: usize, g: impl Fn(f64) -> f64) -> Vec<f64> {
     let zeros = || (0..=n).map(|i| (std::f64::consts::PI * (i as f64 + 0.5) / (n as f64 + 1.0)).cos());
     let values: Vec<(f64, f64)> = zeros().map(|t| (t, g(t))).collect();
     let coefficient = |m: usize| {
@@ -75,7 +75,7 @@ fn interpolate(n: usize, g: impl Fn(f64) -> f64) -> Vec<f64> {
 }
 
 /// The same polynomial in powers of y = (t + 1)/2.
-fn powers(chebyshev: &[f64]) -> Vec<f64> {
+pub(super) fn powers(chebyshev: &[f64]) -> Vec<f64> {
     let n = chebyshev.len();
     let (mut last, mut next) = (vec![0.0; n + 1], vec![0.0; n + 1]);
     // T_0 and T_1 = 2y - 1.
@@ -91,7 +91,7 @@ fn powers(chebyshev: &[f64]) -> Vec<f64> {
     sum
 }
 
-fn value(powers: &[f64], y: f64) -> f64 {
+pub(super) fn value(powers: &[f64], y: f64) -> f64 {
     powers.iter().rev().fold(0.0, |sum, c| sum * y + c)
 }
 
@@ -287,6 +287,7 @@ impl Piecewise {
             offset: offset as i64,
             shed,
             lift: scale.saturating_sub(fraction + guard),
+            rate: 0,
             basis,
         };
         Some(Candidate { spec, units, error })
@@ -339,7 +340,7 @@ impl Piecewise {
 const LEAST_ENTRY: u64 = 3;
 
 /// What a shape costs: bits of a value, and a byte for every correlated OT, which is about what its time is worth.
-fn price(shape: &Shape) -> u64 {
+pub(super) fn price(shape: &Shape) -> u64 {
     let spec = shape.spec();
     let table = ((1 << spec.segments) - 1) * u64::from(shape.entry_bits()) + u64::from(spec.segments);
     let terms = shape.terms.iter().chain(&shape.wraps);

@@ -13,7 +13,11 @@
 //! 4. The result is below half of its ring, too. One correlated OT gives its wrap-around in the ring of the output.
 //!
 //! Four messages in turn, whatever the function.
+//!
+//! An exponential takes less: e^(X + h S + u) = e^(X + h S + S) e^(u - S). The first factor is the one coefficient of a table's entry, and the
+//! second one takes the place of T_1. There is no constant, and long segments need no higher degrees.
 
+mod exponential;
 mod fit;
 mod function;
 mod shape;
@@ -208,10 +212,19 @@ fn block(x: &[u64], b: usize) -> (usize, Lanes) {
     (part.len(), lanes)
 }
 
+/// A share of the constant of an entry, in units of the inner result; nothing where pieces have none.
+fn constant(plan: &Plan<'_>, word: u64) -> u64 {
+    if plan.shape.constants() == 0 {
+        0
+    } else {
+        plan.fields.get(word, 0) << plan.shape.spec().guard
+    }
+}
+
 /// The holder's side of a group: its first two messages. Returns shares of the inner result and what waits for the wrap-arounds.
 fn hold(s: &mut Session, x: &[u64], plan: &Plan<'_>, pieces: &Pieces) -> Result<(Vec<u64>, Chosen)> {
     let (shape, spec) = (plan.shape, plan.shape.spec());
-    let (segment, degree) = (shape.segment_bits(), spec.basis.len());
+    let (segment, degree, first) = (shape.segment_bits(), spec.basis.len(), shape.constants());
     let fine = segment.min(PLACE_BITS);
     let start = (1u64 << segment).wrapping_sub((spec.low as u64).wrapping_mul(spec.multiplier.into()));
     let n = x.len();
@@ -227,15 +240,16 @@ fn hold(s: &mut Session, x: &[u64], plan: &Plan<'_>, pieces: &Pieces) -> Result<
         let entries = pieces.table(&plan.fields, &places, fine);
         let own = table::answer(s, &plan.fields, entries, &turn, count)?;
         inner.extend(own[..count].iter().map(|&w| {
-            let mut z = plan.fields.get(w, 0) << spec.guard;
+            // Bits that are shed raise the mean by one of the lowest of them; small exponentials are to have none.
+            let mut z = constant(plan, w).wrapping_sub(u64::from(first == 0 && spec.shed > 0));
             for (m, b) in spec.basis.iter().enumerate() {
-                let v = plan.fields.get(w, m + 1);
-                z = z.wrapping_sub(rounded((v * ((1 << b.precision) - 1)) as i64, b.shift));
+                let v = plan.fields.get(w, m + first) as i64;
+                z = z.wrapping_sub(rounded(v * shape.centre(m), b.shift));
             }
             shape.inner.reduce(z.wrapping_add(spec.offset as u64))
         }));
         for (m, shares) in shares.iter_mut().enumerate() {
-            shares.extend(own[..count].iter().map(|&w| plan.fields.get(w, m + 1)));
+            shares.extend(own[..count].iter().map(|&w| plan.fields.get(w, m + first)));
         }
     }
     cross::offer(s, &shape.terms, shape.inner, &mut inner, |term, i| {
@@ -274,7 +288,7 @@ fn holds(s: &mut Session, x: &[u64], plan: &Plan<'_>, pieces: &Pieces) -> Result
 struct Question {
     asked: Vec<Asked>,
     chosen: Chosen,
-    /// T_m's values less one half, doubled: odd numbers.
+    /// T_m's values, or the exponential's, as odd numbers.
     values: Vec<Vec<i64>>,
 }
 
@@ -293,7 +307,7 @@ fn question(s: &mut Session, x: &[u64], plan: &Plan<'_>) -> Result<Question> {
             |&x: &u64| shape.polynomial(m, (shape.multiplied(x) & ((1 << segment) - 1)) >> spec.dropped);
         let rounded: Vec<u64> = x.iter().map(place).collect();
         planes.extend(to_planes(&rounded, b.precision));
-        values.push(rounded.iter().map(|&v| 2 * v as i64 + 1 - (1 << b.precision)).collect());
+        values.push(rounded.iter().map(|&v| 2 * v as i64 - shape.centre(m)).collect());
     }
     let chosen = cross::choose(s, x.len(), shape.terms.len(), |block, term| planes[term][block])?;
     s.channel.flush()?;
@@ -308,12 +322,13 @@ fn reply(s: &mut Session, n: usize, question: &Question, plan: &Plan<'_>) -> Res
         let count = (n - b * GROUP).min(GROUP);
         own.extend_from_slice(&table::learn(s, &plan.fields, spec.segments, asked, count)?[..count]);
     }
-    let top = |i: usize, m: usize| plan.fields.get(own[i], m + 1) >> (spec.basis[m].bits - 1);
+    let first = shape.constants();
+    let top = |i: usize, m: usize| plan.fields.get(own[i], m + first) >> (spec.basis[m].bits - 1);
     let local = |(i, &w): (usize, &u64)| {
-        let mut z = plan.fields.get(w, 0) << spec.guard;
+        let mut z = constant(plan, w);
         for (m, b) in spec.basis.iter().enumerate() {
             let value = question.values[m][i];
-            let v = plan.fields.get(w, m + 1) as i64 + b.low;
+            let v = plan.fields.get(w, m + first) as i64 + b.low;
             z = z.wrapping_add(rounded(v.wrapping_mul(value), b.shift));
             z = z.wrapping_sub((value as u64 & all(top(i, m))) << (b.bits - b.shift));
         }

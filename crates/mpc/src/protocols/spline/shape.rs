@@ -9,12 +9,20 @@ pub(super) const PLACE_BITS: u32 = 20;
 /// Most bits of a table's constant terms, so that words of 64 bits hold what [`super::Pieces`] computes.
 const MOST_CONSTANT_BITS: u32 = 28;
 
-/// One coefficient above the constant: of the Chebyshev polynomial T_m of the place within a segment.
+/// Fractional bits of [`ShapeSpec::rate`], and of the exponentials that the party that asks computes with.
+pub(super) const RATE_BITS: u32 = 40;
+const POWER_BITS: u32 = 31;
+/// Largest exponent within a segment, and terms of the series for an eighth of it: the terms after these add less than 2^-29.
+pub(super) const MOST_EXPONENT: u32 = 4;
+const SERIES: u64 = 9;
+
+/// One coefficient above the constant: of the Chebyshev polynomial T_m of the place within a segment. Where the shape has a rate, of twice the
+/// exponential of the place.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct BasisSpec {
     /// Bits of its shares. Coefficients, less `low`, are below 2^(bits - 1).
     pub bits: u32,
-    /// Bits that T_m's value is rounded to; of T_1 all of the place.
+    /// Bits that the value of T_m, or of the exponential, is rounded to; of T_1 all of the place.
     pub precision: u32,
     /// The product of coefficient and value (units: of both) is divided by 2^shift.
     pub shift: u32,
@@ -47,6 +55,9 @@ pub struct ShapeSpec {
     pub shed: u32,
     /// Zero bits that are put below the result at the end.
     pub lift: u32,
+    /// Zero for polynomials. Otherwise every piece is a coefficient times e^-z, z the exponent from a place to the end of its segment: this many
+    /// units of 2^-40 for one of the 2^k places. There is no constant, and `basis` has one entry.
+    pub rate: u64,
     /// One entry for each degree above zero.
     pub basis: Vec<BasisSpec>,
 }
@@ -57,7 +68,7 @@ pub struct Shape {
     spec: ShapeSpec,
     pub(super) argument: Ring,
     pub(super) inner: Ring,
-    /// Rings of the table's fields: the constant, then the basis.
+    /// Rings of the table's fields: the constant (not of exponentials), then the basis.
     pub(super) fields: Vec<Ring>,
     /// Terms of all products of coefficients with bits of T_m, in the order of degrees.
     pub(super) terms: Vec<Term>,
@@ -107,14 +118,13 @@ impl Shape {
             let (got, limit) = (spec.offset.unsigned_abs(), 1 << 60);
             return Err(MpcError::Parameter { what: "offset of a function's result", got, limit });
         }
-        let mut shape = Self {
-            argument,
-            inner,
-            fields: vec![Ring::new(spec.inner_bits - spec.guard)?],
-            terms: Vec::new(),
-            wraps: Vec::new(),
-            spec,
-        };
+        let mut shape =
+            Self { argument, inner, fields: Vec::new(), terms: Vec::new(), wraps: Vec::new(), spec };
+        if shape.spec.rate == 0 {
+            shape.fields.push(Ring::new(shape.spec.inner_bits - shape.spec.guard)?);
+        } else {
+            shape.check_rate()?;
+        }
         for m in 0..shape.spec.basis.len() {
             shape.add(m)?;
         }
@@ -123,13 +133,34 @@ impl Shape {
         Ok(shape)
     }
 
+    /// Checks what an exponential has beside its one coefficient.
+    fn check_rate(&self) -> Result<()> {
+        let (spec, k) = (&self.spec, self.place_bits());
+        if spec.basis.len() != 1 {
+            let got = spec.basis.len() as u64;
+            return Err(MpcError::Parameter { what: "coefficients of an exponential", got, limit: 1 });
+        }
+        at_most("bits of an exponential's guard", spec.guard, 0)?;
+        at_most("bits of an exponential's place", k, PLACE_BITS)?;
+        let limit = (u64::from(MOST_EXPONENT) << RATE_BITS) >> k;
+        if spec.rate > limit {
+            return Err(MpcError::Parameter { what: "rate of an exponential", got: spec.rate, limit });
+        }
+        Ok(())
+    }
+
     /// Checks coefficient m + 1 and adds its terms.
     fn add(&mut self, m: usize) -> Result<()> {
         let b = self.spec.basis[m];
         let (k, w) = (self.place_bits(), self.inner.bits());
         at_most("bits of a coefficient", b.bits, MOST_CONSTANT_BITS)?;
-        at_most("precision of a place's polynomial", b.precision, [k, 2 * k, 3 * k][m].min(20))?;
-        if m == 0 && b.precision != k {
+        let powers = self.spec.rate != 0;
+        at_most(
+            "precision of a place's polynomial",
+            b.precision,
+            if powers { 20 } else { [k, 2 * k, 3 * k][m].min(20) },
+        )?;
+        if m == 0 && !powers && b.precision != k {
             let (got, limit) = (b.precision.into(), k.into());
             return Err(MpcError::Parameter { what: "precision of a place", got, limit });
         }
@@ -193,9 +224,29 @@ impl Shape {
         self.argument.reduce(x.wrapping_mul(self.spec.multiplier.into()))
     }
 
-    /// The value of (T_m + 1)/2 at place u, in units of 2^-precision, for coefficient m + 1. No branch depends on u.
+    /// Fields of a table's entry in front of the basis: the constant, or none.
+    pub(super) fn constants(&self) -> usize {
+        usize::from(self.spec.rate == 0)
+    }
+
+    /// What is taken off twice the value of [`Self::polynomial`], so that the difference stands for T_m, or for twice the exponential, in units of
+    /// 2^-precision: an odd number, in the middle of what is rounded to the value.
+    pub(super) fn centre(&self, m: usize) -> i64 {
+        if self.spec.rate == 0 {
+            (1 << self.spec.basis[m].precision) - 1
+        } else {
+            -1
+        }
+    }
+
+    /// The value of (T_m + 1)/2, or of the exponential, at place u, in units of 2^-precision, for coefficient m + 1. No branch depends on u.
     pub(super) fn polynomial(&self, m: usize, u: u64) -> u64 {
         let (k, precision) = (self.place_bits(), self.spec.basis[m].precision);
+        if self.spec.rate != 0 {
+            let value = falling(((2 << k) - 2 * u - 1) * self.spec.rate) >> (POWER_BITS - precision);
+            // e^-z may round to one.
+            return value - (value >> precision);
+        }
         let c = 2 * u as i64 + 1 - (1 << k);
         match m {
             0 => u,
@@ -207,6 +258,45 @@ impl Shape {
                 let rounded = (value >> (3 * k + 1 - precision)) as u64;
                 rounded - (rounded >> precision)
             }
+        }
+    }
+}
+
+/// e^-z for z <= 4 in units of 2^-41, in units of 2^-31: the series at z/8, squared three times. Its relative error is below 2^-24; no branch depends
+/// on z.
+fn falling(z: u64) -> u64 {
+    let one = 1u64 << POWER_BITS;
+    let t = z >> (RATE_BITS + 1 - POWER_BITS + 3);
+    let eighth = (1..=SERIES)
+        .rev()
+        .fold(one, |p, i| one - ((((t * p) >> POWER_BITS) * RECIPROCALS[i as usize]) >> POWER_BITS));
+    (0..3).fold(eighth, |p, _| (p * p) >> POWER_BITS)
+}
+
+/// 1/i in units of 2^-31: no division when it is needed.
+const RECIPROCALS: [u64; SERIES as usize + 1] = reciprocals();
+
+const fn reciprocals() -> [u64; SERIES as usize + 1] {
+    let mut found = [0; SERIES as usize + 1];
+    let mut i = 1;
+    while i <= SERIES {
+        found[i as usize] = ((1 << POWER_BITS) + i / 2) / i;
+        i += 1;
+    }
+    found
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn powers_are_as_precise_as_stated() {
+        for step in 0..=100_000u64 {
+            let z = step * ((u64::from(MOST_EXPONENT) << (RATE_BITS + 1)) / 100_000);
+            let exact = (-(z as f64) / 2f64.powi(RATE_BITS as i32 + 1)).exp();
+            let got = falling(z) as f64 / 2f64.powi(POWER_BITS as i32);
+            assert!((got / exact - 1.0).abs() < 2f64.powi(-24), "{z} {got} {exact}");
         }
     }
 }

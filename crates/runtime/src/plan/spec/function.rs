@@ -56,7 +56,15 @@ pub struct FormSpec {
     pub offset: i64,
     pub shed: u32,
     pub lift: u32,
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub rate: u64,
     pub basis: Vec<BasisFields>,
+}
+
+/// Whether a form has no rate: then it is not written.
+#[allow(clippy::trivially_copy_pass_by_ref, reason = "serde passes fields by reference")]
+fn is_zero(rate: &u64) -> bool {
+    *rate == 0
 }
 
 /// One coefficient above the constant, field by field that of `hushnet_mpc::BasisSpec`.

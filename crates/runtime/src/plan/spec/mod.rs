@@ -138,6 +138,10 @@ pub struct TwoPartySpec {
     /// Where the ranges of values come from.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub ranges: Option<Ranges>,
+    /// Where bounds of the sums of linear stages come from: [`Ranges::Calibrated`] lets them be below what the weights
+    /// allow, in plans whose ranges are calibrated; server only. Sums that nothing else bounds wrap around without notice.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub sums: Option<Ranges>,
     /// Which preparation of the model the set-ups of rotation-free stages belong to: 64 hexadecimal digits that a server draws when it prepares a
     /// model, the same for all its clients. In served public parts only.
     #[serde(default, skip_serializing_if = "Option::is_none")]

@@ -31,6 +31,9 @@ pub struct Net {
     pub rng: Rng,
     pub ring_bits: u32,
     pub reveal: &'static str,
+    /// Where ranges and bounds of sums come from; null for what a plan leaves out.
+    pub ranges: Value,
+    pub sums: Value,
     pub inputs: Vec<Value>,
     pub outputs: Vec<Value>,
     pub tensors: Vec<Value>,
@@ -46,6 +49,8 @@ impl Net {
             rng: Rng(seed),
             ring_bits,
             reveal: "output",
+            ranges: Value::Null,
+            sums: Value::Null,
             inputs: vec![],
             outputs: vec![],
             tensors: vec![],
@@ -300,7 +305,8 @@ impl Net {
         let (tensors, stages) = self.with_reaches();
         json!({"version": 2, "name": "net", "producer": "tests", "trust": "two-party", "engine": "packed",
             "params": {"ring_degree": 2048, "security_bits": 128, "insecure": false,
-                "two_party": {"ring_bits": self.ring_bits, "reveal": self.reveal}},
+                "two_party": {"ring_bits": self.ring_bits, "reveal": self.reveal, "ranges": self.ranges,
+                    "sums": self.sums}},
             "inputs": self.inputs, "outputs": self.outputs, "tensors": tensors, "stages": stages})
         .to_string()
     }

@@ -34,6 +34,28 @@ fn stage<'a>(net: &'a mut Net, kind: &str) -> &'a mut Value {
     net.stages.iter_mut().find(|s| s["kind"] == kind).unwrap()
 }
 
+/// Bounds of sums below what the weights allow are for plans that say so, and no client is told.
+#[test]
+fn sums_by_calibration_are_said() {
+    let small = |ranges: &str, sums: &str| {
+        let mut net = net();
+        net.tensors[3]["bound"] = 1000.into();
+        (net.ranges, net.sums) = (ranges.into(), sums.into());
+        net
+    };
+    let plan = plan_of(&small("calibrated", "calibrated")).unwrap();
+    let public: Value = serde_json::from_str(&plan.public_json().unwrap()).unwrap();
+    let told = &public["params"]["two_party"];
+    assert!(told["ranges"] == "calibrated" && told["sums"].is_null());
+    for (ranges, sums, message) in [
+        ("calibrated", "proven", "outputs can reach"),
+        ("proven", "proven", "outputs can reach"),
+        ("proven", "calibrated", "in a plan whose ranges are not"),
+    ] {
+        refused("a small bound", |n| *n = small(ranges, sums), message);
+    }
+}
+
 #[test]
 fn wrong_plans_are_typed_errors() {
     assert!(plan_of(&net()).is_ok());
