@@ -24,8 +24,6 @@ CASES = ("load", "bad-peers", "restart", "memory")
 # Seconds that clients come one after the other at one load.
 LOAD_SECONDS = 8.0
 BAD = 200
-# After the last session a server gives memory back to the system (hushnet.cli.operate).
-TRIM_SECONDS = 1.5
 # What sessions of the memory table hold: networks, images of a block.
 MEMORY = (("mlp-784-128-128-10", (1, 64)), ("mnist-cnn", (1,)))
 
@@ -162,10 +160,6 @@ def memory(
     for count in images if trust == "two-party" else images[:1]:
         x = np.repeat(network.rows[:1], count, 0)
         with service.served(network.plan, *options) as server:
-            started = server.resident()
-            session(server.url, x, network)
-            time.sleep(TRIM_SECONDS)
-            # What the process keeps from now on is no session's: what threads and kernels made once.
             before = server.resident()
             server.forget_peak()
             gate = threading.Barrier(clients)
@@ -184,7 +178,6 @@ def memory(
             _row(network, "memory", images=count, clients=clients)
             | {"megabytes_a_session": held / 1e6, "megabytes_reserved_a_session": reserved / 1e6}
             | {"megabytes_largest_session": most / 1e6, "sessions": server.about["sessions"]}
-            | {"megabytes_of_the_process": (before - started) / 1e6}
         )
     return out
 

@@ -36,6 +36,7 @@ from hushnet_bench.registry import machine
 # What a server may hold more at the end than in the beginning: allocators keep some of what they had.
 GROWTH_BYTES, GROWTH_PART = 24 << 20, 0.10
 GROWTH_THREADS, GROWTH_DESCRIPTORS = 4, 4
+DEVIATIONS = 3.0
 # The part of a run that is left out in the beginning, while caches fill and threads start; and the least seconds that
 # tell something of growth.
 WARM, LEAST_SECONDS = 0.4, 60.0
@@ -214,9 +215,11 @@ def flat(samples: list[dict[str, float]]) -> dict[str, Any]:
         values = np.array([s[what] for s in samples])
         part = max(1, len(values) // 4)
         begin, end = float(values[:part].mean()), float(values[-part:].mean())
-        slope = float(np.polyfit(seconds - seconds[0], values, 1)[0])
+        slope, start = (float(v) for v in np.polyfit(seconds - seconds[0], values, 1))
         grown = slope * float(seconds[-1] - seconds[0])
-        allowed = slack + GROWTH_PART * begin
+        # What goes up and down without growing moves the means of quarters so much by chance.
+        chance = DEVIATIONS * float((values - start - slope * (seconds - seconds[0])).std()) * (2 / part) ** 0.5
+        allowed = slack + GROWTH_PART * begin + chance
         told[what] = {"begin": begin, "end": end, "slope_a_second": slope, "peak": float(values.max())}
         told["flat"] = told["flat"] and end - begin <= allowed and grown <= allowed
     return told

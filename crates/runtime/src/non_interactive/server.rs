@@ -28,6 +28,9 @@ pub struct NonInteractiveModel {
     compute: Compute,
 }
 
+/// Bytes of a session with every network: its thread, buffers of its connection.
+const OWN_BYTES: u64 = 4 << 20;
+
 /// The keys that a client has sent, or named.
 #[derive(Default)]
 struct Received {
@@ -337,7 +340,7 @@ impl Served for NonInteractiveModel {
         let frames = 8 * self.largest_frame() as u64;
         // Keys are held expanded: both polynomials, in whole words.
         SessionMemory {
-            session: (4 * keys as u64).saturating_add(frames),
+            session: (4 * keys as u64).saturating_add(frames).saturating_add(OWN_BYTES),
             set_up: 0,
             block: self.plan.peak_bytes(),
         }
