@@ -206,7 +206,7 @@ class ClientAided(FixedPoint):
         int,
         Option(
             "The most activation bits that 'auto' takes. Above 12, errors fall and plans of engine 'packed' send a "
-            "little more.",
+            "little more; their weights have up to three bits more than weight_bits where a layer has room.",
             unit="bits",
             least=8,
             most=16,
@@ -277,6 +277,13 @@ class TwoParty(FixedPoint):
             most=16,
         ),
     ] = 12
+    rounding: Annotated[
+        Literal["nearest", "feedback"],
+        Option(
+            "How weights become integers. With 'feedback' the error of each is taken back by others of its layer, as "
+            "the calibration data says that inputs go together. Plans that need it for the precision take it."
+        ),
+    ] = "nearest"
     sums: Annotated[
         Literal["proven", "calibrated"],
         Option(

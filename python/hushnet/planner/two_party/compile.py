@@ -18,6 +18,7 @@ from ..read import validate
 from . import cost, nonlinear
 from .client import Writer
 from .errors import Propagation
+from .feedback import Moments
 from .fixed import Request
 from .methods import ROWS, Asked, Chooser
 from .opened import Tail, carry
@@ -42,20 +43,22 @@ def compile_two_party(
     activation_bits: int | str,
     settings: TwoParty,
     classes: tuple[str, ...] = (),
-    kept: list[Prepared] | None = None,
+    kept: dict[bool, Prepared] | None = None,
 ) -> Plan:
     """The plan with so many bits; ``samples`` are checked calibration inputs by name.
 
     Args:
-        kept: what does not depend on bits or methods, of an earlier plan of this graph; an empty list takes it.
+        kept: what does not depend on bits or methods, of earlier plans of this graph and these samples, with moments of
+            what layers read and without; what is missing is added.
 
     Raises:
         PlanError: what cannot be planned, with the layer and what to do.
     """
-    kept = [] if kept is None else kept
-    if not kept:
-        kept.append(prepare(graph, samples, settings))
-    made = kept[0]
+    kept = {} if kept is None else kept
+    fed = settings.rounding == "feedback" and samples is not None
+    if fed not in kept:
+        kept[fed] = prepare(graph, samples, settings, Moments() if fed else None)
+    made = kept[fed]
     graph, ranges = made.graph, made.ranges
     planner = _Planner(
         (graph, made.shared),
@@ -64,6 +67,7 @@ def compile_two_party(
         (made.name, made.outputs),
         weight_bits,
         None if activation_bits == "auto" else int(activation_bits),
+        made.moments,
     )
     for _ in range(RANGE_ATTEMPTS):
         plan, names = planner.plan(ranges)
@@ -111,13 +115,14 @@ class _Planner:
         names: tuple[str, list[str]],
         weight_bits: int,
         activation_bits: int | None,
+        moments: Moments | None,
     ) -> None:
         graph, shared = graphs
         self.graph, self.regions, self.settings = graph, regions, settings
         self.name, self.outputs = names
         self.weight_bits, self.activation_bits = weight_bits, activation_bits
         self.steps: list[Step] = to_steps(shared, regions)
-        self.weights = Weights(weight_bits)
+        self.weights = Weights(weight_bits, moments)
         self.unit = cost.unit_costs(None if settings.unit_costs is None else str(settings.unit_costs))
         entering = {t: graph.shapes[t] for t in regions.entering}
         self.chooser = Chooser(
@@ -334,6 +339,13 @@ class _Planner:
                 f"within {most:g} of zero."
                 if len(narrow) > 1
                 else f"Softmax {narrow[0].name!r} takes no maximum, because its logits are within {most:g} of zero."
+            )
+        last = [n for n in self.regions.shared if isinstance(n, Op) and n.op == "exponentials"]
+        if last:
+            others = f" and {len(last) - 1} others" if len(last) > 1 else ""
+            said.append(
+                f"Softmax {last[0].name!r}{others}: exponentials are multiplied first, and the product's rows are "
+                "divided by their sums."
             )
         if ranges.grown is not None:
             said.append(ranges.grown.sentence())

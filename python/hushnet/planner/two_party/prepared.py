@@ -17,7 +17,9 @@ from ..ranges import InputRanges, Ranges, from_calibration, from_intervals, inpu
 from ..rewrite import _prune
 from .constants import constants_from_inputs
 from .curves import fused, opened_up
+from .feedback import Moments
 from .masking import bounded_masks
+from .means import divided_last
 from .opened import strip_for_argmax
 from .regions import Regions, split
 from .rows import narrow_rows, recognised, settled
@@ -34,6 +36,7 @@ class Prepared:
         graph: as it is computed in the clear; ``shared`` has functions as one op.
         regions: who computes what.
         ranges: of all tensors, before any rounding.
+        moments: of what layers read, where weights are rounded with feedback.
     """
 
     name: str
@@ -42,10 +45,16 @@ class Prepared:
     shared: Graph
     regions: Regions
     ranges: Ranges
+    moments: Moments | None = None
 
 
-def prepare(graph: Graph, samples: dict[str, Array] | None, settings: TwoParty) -> Prepared:
+def prepare(
+    graph: Graph, samples: dict[str, Array] | None, settings: TwoParty, moments: Moments | None = None
+) -> Prepared:
     """All that comes before bits are chosen; the settings' bits and methods change nothing here.
+
+    Args:
+        moments: empty ones, which are taken from the samples.
 
     Raises:
         PlanError: what cannot be planned, with the layer and what to do.
@@ -58,7 +67,7 @@ def prepare(graph: Graph, samples: dict[str, Array] | None, settings: TwoParty) 
     if settings.reveal == "argmax":
         graph = strip_for_argmax(graph)
     graph, masks = bounded_masks(recognised(graph), lambda g: _reach(g, samples, settings.margin, input_range))
-    whole = settled(fused(graph))
+    whole = divided_last(settled(fused(graph)))
     graph = constants_from_inputs(whole)
     shapes = {**whole.shapes, **graph.shapes}
     graph = Graph(graph.name, list(graph.inputs), list(graph.outputs), shapes, list(graph.nodes))
@@ -69,10 +78,10 @@ def prepare(graph: Graph, samples: dict[str, Array] | None, settings: TwoParty) 
     shared, graph = graph, replace(graph, nodes=opened_up(graph.nodes))
     if settings.reveal == "argmax":
         _check_scores(graph, regions)
-    ranges = _ranges(graph, regions, samples, settings.margin, input_range)
+    ranges = _ranges(graph, regions, samples, settings.margin, input_range, moments)
     ranges.limit.update({t: max(most, ranges.limit.get(t, 0.0)) for t, most in masks.items()})
     regions = replace(regions, shared=narrow_rows(regions.shared, ranges.limit))
-    return Prepared(name, output_names, graph, shared, regions, ranges)
+    return Prepared(name, output_names, graph, shared, regions, ranges, moments)
 
 
 def _reach(graph: Graph, samples: dict[str, Array] | None, margin: float, declared: InputRanges) -> Mapping[str, float]:
@@ -104,14 +113,19 @@ def _check_scores(graph: Graph, regions: Regions) -> None:
 
 
 def _ranges(
-    graph: Graph, regions: Regions, samples: dict[str, Array] | None, margin: float, declared: InputRanges
+    graph: Graph,
+    regions: Regions,
+    samples: dict[str, Array] | None,
+    margin: float,
+    declared: InputRanges,
+    moments: Moments | None,
 ) -> Ranges:
-    """Calibrated ranges.
+    """Calibrated ranges, and ``moments`` of what layers read.
 
     Or, without data, intervals of what enters (everything else then follows from integer bounds).
     """
     if samples is not None:
-        return from_calibration(graph, samples, margin, declared)
+        return from_calibration(graph, samples, margin, declared, watch=None if moments is None else moments.watch)
     inputs = input_intervals(graph, declared)
     front = Graph(graph.name, graph.inputs, regions.entering, graph.shapes, list(regions.head))
     return from_intervals(front, inputs)
