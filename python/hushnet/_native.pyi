@@ -370,8 +370,8 @@ def linear_norm(method_name: str, geometry_json: str, ring_degree: int, weights:
     """Norm of the weights that a method's noise rests on; ``weights`` are flat, in the plan's order."""
 
 def packed_layer_cost(geometry_json: str, ring_degree: int, ring_bits: int) -> dict[str, int]:
-    """``tiles``, ``input_polys``, ``output_polys``, ``products``, ``weight_polys``, ``outputs``, ``bytes_up`` and ``bytes_down`` of a
-    packed layer for one image; ValueError when it does not fit."""
+    """``tiles``, ``input_polys``, ``output_polys``, ``products``, ``weight_polys``, ``prepared_bytes``, ``outputs``, ``bytes_up`` and ``bytes_down``
+    of a packed layer for one image; ValueError when it does not fit."""
 
 def matrix_product_cost(sizes: tuple[int, int, int, int], reaches: tuple[int, int]) -> tuple[dict[str, int], float]:
     """Of a product of shared matrices (heads, rows, inner axis, columns), operands below ``2^reach``: ``ring_bits``, ``requests``,
