@@ -20,8 +20,9 @@ from .curves import COPIES, Curve
 if TYPE_CHECKING:
     from .steps import Writer
 
-# differences to a row's maximum below this one count as this one; e^-15.9 is less than 2^-22
-DEPTH = 15.9
+# differences to a row's maximum below this one count as this one; e^-15.875 is less than 2^-22. Logits with three bits
+# behind the point hold it exactly: rounded up, it would take exponentials beyond their proven range
+DEPTH = 15.875
 # bits that differences have behind the point less than activations have bits
 COARSER_DIFFERENCE = 3
 # and the smallest reciprocal: an error of it is one of a whole row
