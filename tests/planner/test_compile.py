@@ -18,6 +18,18 @@ def deep(seed=0):
     return b.op("reduce_mean", (6, 1, 1), axes=[1, 2]).dense(5, gain=4).done()
 
 
+@pytest.mark.parametrize("engine", ["batch", "packed"])
+@pytest.mark.parametrize("size", [1e-9, 1e-25, 1e-60])
+def test_inputs_next_to_zero_are_coarse_beside_biases(engine, size):
+    """A product of many small values in front of a layer: its bias was beyond 2^62 units of such inputs."""
+    graph = Builder((6,), seed=1).dense(8).op("relu").dense(3).done()
+    x = np.random.default_rng(0).uniform(-size, size, (40, 6))
+    plan = compile(graph, calibration=x, batch=1, engine=engine, weight_bits=10)
+    floats = float_run(graph, x)[graph.outputs[0]]
+    off = np.abs(run(plan, x)[graph.outputs[0]] - floats).max()
+    assert off <= plan.predicted["worst_error"] < 0.05 * np.abs(floats).max()
+
+
 def test_calibration_gives_narrow_ranges_and_small_errors():
     graph = deep()
     x = np.random.default_rng(0).uniform(0, 1, (200, 3, 8, 8))

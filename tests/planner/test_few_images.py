@@ -13,6 +13,8 @@ from hushnet.plan import Plan, PlanError
 from hushnet.planner import compile
 from hushnet.planner.few_images import bytes_sent, price
 from hushnet.planner.precision import DEAR, cheapest
+from hushnet.planner.quantise import FINER_WEIGHTS
+from hushnet.reference.float import evaluate
 from hushnet.reference.numpy import run as clear
 from hushnet.report import explain, render
 from hypothesis import HealthCheck, given, settings
@@ -98,6 +100,24 @@ def test_what_cannot_be_is_refused():
         layer[field] -= 2
         with pytest.raises(PlanError, match="does not stay below half of the scale"):
             Plan(changed.document, plan.weights).handle()
+
+
+def test_weights_are_finer_where_a_layer_has_room_beside_its_activations(monkeypatch):
+    b = Builder((4, 10, 10), seed=3).conv(8).op("relu").conv(8).op("relu")
+    graph = b.conv(6, (1, 1), (1, 1), (0, 0, 0, 0)).done()
+    x = np.random.default_rng(4).uniform(-1, 1, (40, 4, 10, 10))
+
+    def planned(**options):
+        plan = compile(graph, calibration=x, batch=1, weight_bits=8, engine="packed", **options)
+        bits = [int(np.abs(plan.weights[s["weights"]]).max()).bit_length() + 1 for _, s in plan.linear_stages()]
+        error = np.abs(clear(plan, x)[graph.outputs[0]] - evaluate(graph, {"x": x})[graph.outputs[0]]).max()
+        return bits, error, bytes_sent(plan.predicted)
+
+    usual, finer = planned(), planned(most_bits=16)
+    assert usual[0] == [8, 8, 8] and finer[0] == [8 + FINER_WEIGHTS] * 3
+    monkeypatch.setattr("hushnet.planner.quantise.FINER_WEIGHTS", 0)
+    coarse = planned(most_bits=16)
+    assert coarse[0] == [8, 8, 8] and finer[1] < coarse[1] / 4 and finer[2] < 1.2 * coarse[2]
 
 
 def sure_of_nothing():

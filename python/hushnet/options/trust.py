@@ -206,7 +206,7 @@ class ClientAided(FixedPoint):
         int,
         Option(
             "The most activation bits that 'auto' takes. Above 12, errors fall and plans of engine 'packed' send a "
-            "little more.",
+            "little more; their weights have up to three bits more than weight_bits where a layer has room.",
             unit="bits",
             least=8,
             most=16,

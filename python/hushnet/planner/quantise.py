@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
 from functools import lru_cache
 from typing import Any
 
@@ -22,6 +22,10 @@ Array = np.ndarray
 RING_DEGREES = (2048, 4096)
 AUTO_BITS = range(12, 7, -1)
 LEAST_BITS, MOST_BITS = 2, 16
+# bits that weights have at most beyond those asked for, where the engine for few images has room
+FINER_WEIGHTS = 3
+# of a layer's largest bias, beyond those of the sum of its weights: inputs of so many bits leave no less of it
+BIAS_BITS = 16
 
 
 @dataclass(frozen=True)
@@ -106,6 +110,16 @@ def activation(limit: float, bits: int) -> Activation:
     return Activation(scale, bound, bits)
 
 
+def reading(limit: float, bits: int, nodes: Sequence[Linear], weights: Mapping[str, Weights]) -> Activation:
+    """:func:`activation` of what layers read; coarser where it is so small that biases would be beyond all results."""
+    form, least = activation(limit, bits), 0.0
+    for node in nodes:
+        own = weights[node.output]
+        top = float(np.abs(node.bias).max(initial=0.0))
+        least = max(least, top / own.scale / max(float(own.rows.max(initial=0.0)), 1.0) * 2.0**-BIAS_BITS)
+    return form if form.scale >= least or not np.isfinite(least) else replace(form, scale=least)
+
+
 def bias_correction(node: Linear, weights: Weights, mean: Array) -> Array:
     """What rounded weights do to the mean of every output, taken away.
 
@@ -187,7 +201,7 @@ def choose(
     degrees = RING_DEGREES if ring_degree is None else (ring_degree,)
     for degree in degrees:
         try:
-            return _at_degree(
+            found = _at_degree(
                 degree,
                 linears,
                 forms,
@@ -197,7 +211,34 @@ def choose(
         except PlanError:
             if degree == degrees[-1]:
                 raise
+            continue
+        return _finer(found, linears, forms, (weight_bits, mean), automatic) if packed else found
     raise PlanError("no ring degree to choose from")
+
+
+def _finer(
+    found: Quantisation,
+    linears: list[Linear],
+    forms: Forms,
+    given: tuple[int, Mapping[str, Array]],
+    automatic: _Automatic,
+) -> Quantisation:
+    """Weights of up to :data:`FINER_WEIGHTS` bits more in the layers whose modulus has room for them.
+
+    Activations keep the bits that they have: few layers of a network have the longest sums.
+    """
+    least, mean = given
+    weights, biases, bounds = dict(found.weights), dict(found.biases), dict(found.bounds)
+    for node in linears:
+        form = found.activations[forms.root(forms.source[node.output])]
+        for bits in range(min(least + FINER_WEIGHTS, MOST_BITS), least, -1):
+            finer = quantise_weights(node, bits)
+            correction = bias_correction(node, finer, mean[node.input]) if node.input in mean else 0.0
+            bias, bound = _layer(node, finer, correction, form)
+            if automatic.fits(found.ring_degree, node, finer, bound):
+                weights[node.output], biases[node.output], bounds[node.output] = finer, bias, bound
+                break
+    return replace(found, weights=weights, biases=biases, bounds=bounds)
 
 
 def _check_bits(what: str, bits: Any) -> None:
@@ -214,12 +255,14 @@ class _Automatic:
 
     def bits(self, degree: int, node: Linear, weights: Weights, correction: Array | float, limit: float) -> int:
         for bits in range(self.most, min(AUTO_BITS), -1):
-            _, bound = _layer(node, weights, correction, activation(limit, bits))
-            if self._fits(degree, node, weights, bound):
+            form = reading(limit, bits, [node], {node.output: weights})
+            _, bound = _layer(node, weights, correction, form)
+            if self.fits(degree, node, weights, bound):
                 return bits
         return min(AUTO_BITS)
 
-    def _fits(self, degree: int, node: Linear, weights: Weights, bound: int) -> bool:
+    def fits(self, degree: int, node: Linear, weights: Weights, bound: int) -> bool:
+        """Whether a layer with these weights and this bound of its results has a modulus of its engine."""
         try:
             if not self.packed:
                 parameters = stage_parameters(node.name, degree, weights.l2, bound, True)
@@ -265,7 +308,7 @@ def _at_degree(
                 default=min(AUTO_BITS),
             )
         )
-        activations[root] = activation(limit, int(chosen))
+        activations[root] = reading(limit, int(chosen), nodes, weights)
     biases, bounds = {}, {}
     for node in linears:
         form = activations[forms.root(forms.source[node.output])]
