@@ -185,10 +185,10 @@ def test_outputs_that_tell_classes_reach_the_planner(monkeypatch: pytest.MonkeyP
 
 def test_bits_that_are_tried_depend_on_what_is_asked_for(monkeypatch: pytest.MonkeyPatch) -> None:
     asked: list[tuple[int | None, int | str, str | None, int]] = []
+    rounded: list[str] = []
 
-    def stop(
-        graph: Graph, given: TwoParty, weight_bits: int, activation_bits: int | str, classes: tuple[str, ...]
-    ) -> None:
+    def stop(graph: Graph, given: TwoParty, weight_bits: int, activation_bits: int | str, *_: object) -> None:
+        rounded.append(given.rounding)
         asked.append((weight_bits, activation_bits, given.method, given.most_bits))
         raise hushnet.PlanError("stop")
 
@@ -210,3 +210,12 @@ def test_bits_that_are_tried_depend_on_what_is_asked_for(monkeypatch: pytest.Mon
     assert tried(method="cheetah") == [(*row[:2], "cheetah", row[3]) for row in [*usual, *sums]]
     assert tried(activation_bits=10) == [(bits, 10, None, 12) for bits in (8, 10, 12, 14)]
     assert tried(weight_bits=9) == [(9, "auto", None, 12)]
+    assert set(rounded) == {"nearest"}
+    # with rows that say how inputs go together, errors of weights are fed back after the first attempt
+    x = np.zeros((16, 4))
+    rounded.clear()
+    assert tried() == [usual[0], *usual, (14, 14, "rotation-free", 12), (16, 16, "rotation-free", 12), *sums]
+    assert rounded == ["nearest", *["feedback"] * 6, "nearest", "nearest", "feedback", "feedback"]
+    rounded.clear()
+    assert tried(activation_bits=10) == [(bits, 10, None, 12) for bits in (8, 8, 10, 12, 14)]
+    assert rounded == ["nearest", *["feedback"] * 4]

@@ -135,6 +135,19 @@ def test_files_have_names_of_their_own(plans: list[Path], tmp_path: Path) -> Non
         hushnet.serve({"../net": plans[0]})
 
 
+def test_a_named_file_that_is_gone_changes_nothing(plans: list[Path], tmp_path: Path) -> None:
+    first, second = (Path(shutil.copy(plans[i], tmp_path / f"{name}.hush")) for i, name in enumerate(("a", "b")))
+    with served(first, second) as (process, about, lines):
+        first.unlink()
+        shutil.copy(plans[2], second)
+        process.send_signal(signal.SIGHUP)
+        soon(lambda: any("model b was read again" in line for line in lines))
+        for name, plan in (("a", 0), ("b", 2)):
+            with hushnet.connect(f"{about['url']}/{name}") as now:
+                assert right(now, plans[plan]), name
+    assert any("model a stays as it was" in line for line in lines)
+
+
 def test_names_are_told_where_the_operator_allows_it(folder: Path) -> None:
     with served(folder, "--list-models") as (_, about, _lines):
         error = refused(about["url"])

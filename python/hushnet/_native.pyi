@@ -318,9 +318,13 @@ def fit_function(
     """
 
 def fit_exponential(
-    of: tuple[float, float], interval: tuple[int, int, int], ring_bits: int, fraction: int, error: float
+    of: tuple[float, float, float], interval: tuple[int, int, int], ring_bits: int, fraction: int, error: float
 ) -> tuple[str, list[int], bytes, float]:
-    """As ``fit_function``, of ``factor * e^(rate * x)`` for two positive numbers: one coefficient a segment, for about half of the bytes.
+    """As ``fit_function``, of ``factor * e^(rate * x)``: one coefficient a segment, for about half of the bytes.
+
+    Args:
+        of: factor, rate and limit, three positive numbers; arguments whose value is above the limit give anything.
+        interval, ring_bits, fraction, error: as of ``fit_function``.
 
     Raises:
         ValueError: no form reaches the error, or a number is not positive.

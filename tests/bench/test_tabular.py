@@ -40,7 +40,7 @@ def test_unknown_cases_are_refused() -> None:
 @pytest.mark.parametrize("name", ["iris", "breast-cancer"])
 def test_rivals_are_given_the_same_network(name: str, kind: str) -> None:
     (one,) = (f for f in tabular.fitted([f"{name}, scaled, {kind}"], quick=False))
-    arrays, x, index = tabular.parameters(one.model), one.x, 0
+    arrays, x, index = tabular.parameters(one.model), tabular.scaled(one.model, one.x), 0
     while f"w{index}" in arrays:
         x = x @ arrays[f"w{index}"].T + arrays[f"b{index}"]
         index += 1

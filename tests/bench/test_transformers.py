@@ -107,7 +107,7 @@ def test_scales_a_feature_have_more_bits_than_other_weights(encoder: hushnet.Mod
     # gains and shifts of three normalisations, and the positions, whose factor is 1
     assert len(alone) == 4
     most = sorted(int(np.abs(plan.weights[s["weights"]]).max()) for s in alone)
-    assert most[0] == 1 and most[1] >= 1 << 12
+    assert most[0] == 64 and most[1] >= 1 << 12
 
 
 def test_figures_of_agreement_fall_when_answers_are_wrong() -> None:

@@ -125,7 +125,16 @@ def test_polynomials_in_the_place_of_activations_count() -> None:
     plan = compile(graph, trust="non-interactive", calibration=x[:200], batch=64, activation="square")
     off = np.abs(planned(plan, x[200:]) - evaluate(graph, {"x": x[200:]})[graph.outputs[0]]).max()
     assert plan.predicted["planned_error"] < off / 10 and off <= plan.predicted["max_error"]
-    assert any("does not reach the precision" in note for note in plan.document["notes"])
+    (said,) = (note for note in plan.document["notes"] if "does not reach the precision" in note)
+    assert plan.predicted["polynomial_share"] > 0.9 and "from the polynomials" in said and "weight_bits" not in said
+
+
+def test_where_roundings_are_the_cause_more_bits_are_the_advice() -> None:
+    graph = Builder((10,), seed=7).dense(12).op("square").dense(3).done()
+    x = np.random.default_rng(3).uniform(-1, 1, (100, 10))
+    plan = compile(graph, trust="non-interactive", calibration=x, batch=64, activation="square", precision=38)
+    (said,) = (note for note in plan.document["notes"] if "does not reach the precision" in note)
+    assert "more weight_bits" in said and "polynomials" not in said
 
 
 @pytest.mark.parametrize("trust", ["client-aided", "two-party"])

@@ -1,5 +1,6 @@
 """Roundings of deep and wide networks: answers stay those of the planned run, and of the network itself."""
 
+import sys
 from types import SimpleNamespace
 
 import hushnet
@@ -77,7 +78,7 @@ def test_a_search_of_large_networks_passes_over_bits_that_cannot_be_enough():
 
     # two bits short: the next rung may do
     cheapest(make([5.0, 7.5]), RUNGS, 7.0, leaps=True)
-    assert [t[:2] for t in tried] == [(8, "auto"), (10, "auto")]
+    assert [t[:2] for t in tried] == [(8, "auto"), (8, "auto")]
     tried.clear()
     # nine bits short: no rung of at most five bits more is tried
     found = cheapest(make([-2.0, 3.0, 4.0]), RUNGS, 7.0, leaps=True)
@@ -90,3 +91,16 @@ def test_a_search_of_large_networks_passes_over_bits_that_cannot_be_enough():
     tried.clear()
     cheapest(make([-2.0] * len(RUNGS)), RUNGS, 7.0)
     assert len(tried) == len(RUNGS)
+
+
+def test_what_bits_do_not_change_is_made_once(monkeypatch):
+    planned = sys.modules["hushnet.planner.two_party.compile"]
+    made, prepare = [], planned.prepare
+    monkeypatch.setattr(planned, "prepare", lambda *given: made.append(given) or prepare(*given))
+    b = Builder((3, 6, 6), seed=4)
+    b.conv(4).op("relu").dense(3)
+    graph = b.done()
+    plan = compile(graph, trust="two-party", calibration=images(graph, 8), precision=30)
+    # no rung reaches so much, so all were tried
+    assert plan.predicted["precision"]["reached"] < 30 and len(made) == 1
+    assert compile(graph, trust="two-party", calibration=images(graph, 8)).document != plan.document

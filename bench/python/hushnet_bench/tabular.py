@@ -188,20 +188,21 @@ def answered(model: hushnet.Model, x: np.ndarray, threads: int) -> tuple[hushnet
 
 
 def parameters(model: Any) -> dict[str, np.ndarray]:
-    """Weights of a fitted model by name, a scaler in front of it folded in: what other libraries are given."""
+    """Weights of a fitted model by name, behind its scaler: what other libraries are given."""
     last = model.steps[-1][1] if hasattr(model, "steps") else model
     network = hasattr(last, "coefs_")
     weights = [w.T for w in last.coefs_] if network else [last.coef_]
     biases = list(last.intercepts_) if network else [last.intercept_]
-    if hasattr(model, "steps"):
-        scaler = model.steps[0][1]
-        biases[0] = biases[0] - (weights[0] / scaler.scale_) @ scaler.mean_
-        weights[0] = weights[0] / scaler.scale_
     if network and len(weights[-1]) == 1:
         # one column a class, of which the largest is taken
         weights[-1] = np.concatenate([-weights[-1], weights[-1]])
         biases[-1] = np.concatenate([-biases[-1], biases[-1]])
     return {f"w{i}": w for i, w in enumerate(weights)} | {f"b{i}": b for i, b in enumerate(biases)}
+
+
+def scaled(model: Any, rows: np.ndarray) -> np.ndarray:
+    """What a fitted model reads behind its scaler, which users of other libraries apply in the clear."""
+    return model.steps[0][1].transform(rows) if hasattr(model, "steps") else rows
 
 
 def concrete(wanted: Sequence[Fitted], *, quick: bool) -> list[dict[str, Any]]:
@@ -214,13 +215,13 @@ def concrete(wanted: Sequence[Fitted], *, quick: bool) -> list[dict[str, Any]]:
             network = one.kind.startswith("mlp")
             chosen = one.table == NETWORK_TABLE and one.kind == NETWORK_KIND and not quick
             execute = (NETWORK_ROWS if chosen else 0) if network else LINEAR_ROWS
-            about = {"case": one.case, "kind": "mlp" if network else "linear", "execute": execute}
+            about = {"case": one.case, "kind": "mlp" if network else one.kind, "execute": execute}
             (place / "case.json").write_text(json.dumps(about | {"activation": one.kind.removeprefix("mlp-")}))
             np.savez(
                 place / "arrays.npz",
                 **parameters(one.model),
-                calibration=one.train[:SAMPLES],
-                x=one.x,
+                calibration=scaled(one.model, one.train[:SAMPLES]),
+                x=scaled(one.model, one.x),
                 y=one.y,
                 classes=one.model.classes_,
             )

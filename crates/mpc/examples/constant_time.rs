@@ -214,6 +214,11 @@ const FUNCTIONS: &[Case] = &[
             let pieces = (s.party() == holder).then_some(&fit.pieces);
             drop(spline(s, (&shares(s, N, 37), ring()), &fit.shape, pieces, holder, ring())?);
         }
+        let fit = Spline::exponential((1.0, 1.0, 64.0), (at, ring()), 12, 0.001)?;
+        for holder in [Party::Zero, Party::One] {
+            let pieces = (s.party() == holder).then_some(&fit.pieces);
+            drop(spline(s, (&shares(s, N, 37), ring()), &fit.shape, pieces, holder, ring())?);
+        }
         Ok(())
     }),
     ("inverse root", |s| {

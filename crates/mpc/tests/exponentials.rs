@@ -23,7 +23,7 @@ struct Case {
 
 impl Case {
     fn new(of: (f64, f64), at: Interval, input: Ring, (scale, error): (u32, f64)) -> Self {
-        let fit = Spline::exponential(of, (at, input), scale, error).unwrap();
+        let fit = Spline::exponential((of.0, of.1, 1e9), (at, input), scale, error).unwrap();
         assert!(fit.error <= error && fit.shape.spec().rate > 0);
         Self { of, at, scale, fit }
     }
@@ -111,6 +111,19 @@ fn any_interval_in_any_ring() {
     }
 }
 
+/// An interval goes on where no argument is: what is there takes no bits of the coefficients.
+#[test]
+fn a_limit_takes_the_width_of_coefficients() {
+    let at = Interval { low: 0, high: 8191, scale: 8 };
+    let (factor, end) = ((-16f64).exp(), 16 * 256);
+    let fit = |limit| Spline::exponential((factor, 1.0, limit), (at, ring(20)), 12, 2f64.powi(-10));
+    assert!(fit(1e9).is_err());
+    let fit = fit(1.001).unwrap();
+    let case = Case { of: (factor, 1.0), at: Interval { high: end, ..at }, scale: 12, fit };
+    let (x, a) = arguments(case.at, 3000, ring(20), 9);
+    case.worst((&x, &a), (ring(20), ring(24)), Party::Zero);
+}
+
 /// Values far below a unit: each is off by much of itself, and the mean of many is right to 1/30 of a unit. A result that is not
 /// lowered where bits are shed is off by more.
 #[test]
@@ -138,7 +151,8 @@ fn an_exponential_takes_57_bytes_and_four_messages() {
     let at = Interval::between(-15.9, 0.0, 9).unwrap();
     let n = 1 << 16;
     for (bits, most) in [(11, 52.0), (12, 57.0), (13, 62.5)] {
-        let fit = Spline::exponential((0.975, 1.0), (at, ring(25)), bits, 3.0 * 2f64.powi(-(bits as i32)));
+        let fit =
+            Spline::exponential((0.975, 1.0, 1.0), (at, ring(25)), bits, 3.0 * 2f64.powi(-(bits as i32)));
         let mut m = CostModel::new(OtKind::Silent(SilentSize::Small)).with_chunk(1 << 20);
         m.ensure([64, 64]);
         m.reset();
@@ -154,11 +168,11 @@ fn an_exponential_takes_57_bytes_and_four_messages() {
 fn what_is_no_exponential_is_refused() {
     let at = Interval { low: 0, high: 1000, scale: 6 };
     for (factor, rate, error) in [(0.0, 1.0, 0.1), (1.0, -1.0, 0.1), (1.0, f64::NAN, 0.1), (1.0, 1.0, 0.0)] {
-        assert!(Spline::exponential((factor, rate), (at, ring(20)), 10, error).is_err());
+        assert!(Spline::exponential((factor, rate, 1.0), (at, ring(20)), 10, error).is_err());
     }
     // Segments in which it grows by more than e^4.
-    assert!(Spline::exponential((1.0, 1000.0), (at, ring(20)), 10, 0.1).is_err());
-    let good = Spline::exponential((1e-6, 1.0), (at, ring(20)), 10, 0.1).unwrap().shape.spec().clone();
+    assert!(Spline::exponential((1.0, 1000.0, 1.0), (at, ring(20)), 10, 0.1).is_err());
+    let good = Spline::exponential((1e-6, 1.0, 10.0), (at, ring(20)), 10, 0.1).unwrap().shape.spec().clone();
     let bad = |change: &dyn Fn(&mut ShapeSpec)| {
         let mut spec = good.clone();
         change(&mut spec);

@@ -182,13 +182,14 @@ fn fit_function<'py>(
     told(py, &fitted.map_err(refused)?)
 }
 
-/// The cheapest form of `factor * e^(rate * x)`, with one coefficient a segment, as `fit_function` gives it; for about half of the bytes.
+/// The cheapest form of `factor * e^(rate * x)`, with one coefficient a segment, as `fit_function` gives it; for about half of the bytes. `of` is
+/// factor, rate and limit: arguments whose value is above the limit give anything.
 ///
 /// ValueError when no form reaches the error, a number is not positive, or the interval is too large for shares of `ring_bits`.
 #[pyfunction]
 fn fit_exponential(
     py: Python<'_>,
-    of: (f64, f64),
+    of: (f64, f64, f64),
     interval: (i64, i64, u32),
     ring_bits: u32,
     fraction: u32,

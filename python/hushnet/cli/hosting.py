@@ -25,18 +25,22 @@ class Hosting:
             insecure: serve plans below 128 bits.
         """
         self.paths, self.insecure = tuple(paths), insecure
+        self._folders = {path for path in paths if path.is_dir()}
         self.models: dict[str, hushnet.Model] = {}
         self._read: dict[str, tuple[int, int, int]] = {}
 
     def files(self) -> dict[str, Path]:
-        """The plan files that there are now, by name.
+        """The plan files that there are now, by name; a file that was named is among them when it is gone, too.
 
         Raises:
-            InputError: there is no such file, no plan in a folder, or two files have one name.
+            InputError: there is no such file at the start, no plan in a folder, or two files have one name.
         """
         found: list[Path] = []
         for path in self.paths:
-            inside = sorted(p for p in path.glob("*.hush") if p.is_file()) if path.is_dir() else [plan_file(path)]
+            if path not in self._folders:
+                found.append(path if self.models else plan_file(path))
+                continue
+            inside = sorted(p for p in path.glob("*.hush") if p.is_file())
             if not inside:
                 raise InputError(f"{path}: there is no plan (.hush) in this folder. `hushnet compile` writes plans.")
             found += inside

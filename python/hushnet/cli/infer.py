@@ -23,8 +23,7 @@ Answer = TypeVar("Answer")
 
 def infer(
     url: str = typer.Argument(
-        ...,
-        help="hush://host:port or hushs://host:port (TLS), /NAME for a model; ws:// and wss:// through proxies",
+        ..., help="hush://host:port or hushs://host:port (TLS), /NAME for a model; ws:// and wss:// through proxies"
     ),
     images: Path = typer.Argument(..., help="Inputs (.npy, .npz, or MNIST IDX)."),
     output: Path | None = typer.Option(None, "-o", "--output", help="Where to write the outputs (.npz or .npy)."),

@@ -277,6 +277,13 @@ class TwoParty(FixedPoint):
             most=16,
         ),
     ] = 12
+    rounding: Annotated[
+        Literal["nearest", "feedback"],
+        Option(
+            "How weights become integers. With 'feedback' the error of each is taken back by others of its layer, as "
+            "the calibration data says that inputs go together. Plans that need it for the precision take it."
+        ),
+    ] = "nearest"
     sums: Annotated[
         Literal["proven", "calibrated"],
         Option(

@@ -23,6 +23,7 @@ from .inputs import scale_inputs
 from .lower import Lowered, lower
 from .precision import (
     CLIENT_AIDED,
+    FED,
     FEW_IMAGES,
     FEW_WEIGHTS,
     MANY_WEIGHTS,
@@ -34,6 +35,7 @@ from .precision import (
     cheapest,
     check_precision,
     state,
+    without_rows,
 )
 from .quality import Quality, likely, measure, places, said, sequences, squashed
 from .quantise import AUTO_BITS, Quantisation, choose
@@ -41,6 +43,7 @@ from .ranges import Ranges, from_calibration, from_intervals, hull, input_interv
 from .read import validate
 from .rewrite import equalise_rows, rewrite
 from .tail import carried, tails
+from .two_party.feedback import LEAST_ROWS
 
 Array = np.ndarray
 RANGE_ATTEMPTS = 12
@@ -84,8 +87,10 @@ def plan(graph: Graph, asked: Options, classes: Collection[str] = ()) -> Plan:
         )
     assert isinstance(asked, FixedPoint)
 
+    kept: dict[bool, Any] = {}
+
     def make(weight_bits: int, activation_bits: int | str, more: Mapping[str, Any] | None = None) -> Plan:
-        return _fixed_point(graph, replace(asked, **(more or {})), weight_bits, activation_bits, labelled)
+        return _fixed_point(graph, replace(asked, **(more or {})), weight_bits, activation_bits, labelled, kept)
 
     if asked.weight_bits is not None or asked.calibration is None:
         return make(8 if asked.weight_bits is None else asked.weight_bits, asked.activation_bits)
@@ -105,11 +110,19 @@ def _rungs(graph: Graph, asked: FixedPoint) -> tuple[Rung, ...]:
         if asked.activation_bits == "auto" and _widened(graph, asked):
             rungs += TWO_PARTY_WIDE if asked.images == 1 else TWO_PARTY_BATCHES
         rungs += TWO_PARTY_SUMS
+        if _rows(asked.calibration) < LEAST_ROWS:
+            rungs = without_rows(rungs)
     elif isinstance(asked, ClientAided) and _few(asked):
         rungs = rungs[:2] + FEW_IMAGES + rungs[2:]
     if asked.activation_bits != "auto":
-        rungs = tuple(dict.fromkeys((rung[0], asked.activation_bits) for rung in rungs if len(rung) == 2))
+        rungs = tuple((rung[0], asked.activation_bits, *rung[2:]) for rung in rungs if rung[2:] in ((), (FED,)))
     return rungs
+
+
+def _rows(calibration: Inputs | None) -> int:
+    """Rows of calibration data that nobody has checked yet."""
+    first = next(iter(calibration.values()), ()) if isinstance(calibration, Mapping) else calibration
+    return 0 if first is None else (*np.shape(first), 0)[0]
 
 
 def _few(asked: ClientAided) -> bool:
@@ -125,14 +138,19 @@ def _widened(graph: Graph, asked: TwoParty) -> bool:
 
 
 def _fixed_point(
-    graph: Graph, asked: FixedPoint, weight_bits: int, activation_bits: int | str, classes: tuple[str, ...]
+    graph: Graph,
+    asked: FixedPoint,
+    weight_bits: int,
+    activation_bits: int | str,
+    classes: tuple[str, ...],
+    kept: dict[bool, Any],
 ) -> Plan:
-    """The plan with so many bits."""
+    """The plan with so many bits; ``kept`` holds what a trust model keeps from one plan of the graph to the next."""
     if isinstance(asked, TwoParty):
         from .two_party import compile_two_party
 
         samples = _samples(check_graph(graph), asked.calibration)
-        found = compile_two_party(graph, samples, weight_bits, activation_bits, asked, classes)
+        found = compile_two_party(graph, samples, weight_bits, activation_bits, asked, classes, kept)
         state(found.document, asked.precision)
         return _written(found)
     assert isinstance(asked, ClientAided)

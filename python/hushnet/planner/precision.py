@@ -28,9 +28,15 @@ MOST_TOLD = 1023.0
 # of so many labels of a classifier one may be expected to change
 LABELS = 4000
 
+# the share of an error from which on its cause alone is told
+MOST_OF_IT = 0.5
+
 # bits of weights and of activations, and further choices; cheap first
 Rung = tuple[Any, ...]
 CLIENT_AIDED: tuple[Rung, ...] = ((8, "auto"), (10, "auto"), (12, 12), (14, 14), (16, 16))
+# errors of rounded weights are fed back where rounding to nearest is not enough: the same bytes, and minutes of
+# planning for networks of many layers
+FED = {"rounding": "feedback"}
 # of few images, where the engine for these is the cheaper one: its own modulus says how many bits activations have.
 # The bits of the other rungs may be more than it takes, and the other engine costs a hundred times as much
 FEW_IMAGES: tuple[Rung, ...] = (
@@ -41,12 +47,13 @@ FEW_IMAGES: tuple[Rung, ...] = (
 DEAR = 8.0
 TWO_PARTY: tuple[Rung, ...] = (
     (8, "auto"),
-    (10, "auto"),
-    (12, "auto"),
-    (14, "auto"),
+    (8, "auto", FED),
+    (10, "auto", FED),
+    (12, "auto", FED),
+    (14, "auto", FED),
     # activations of more bits where the ring of all layers has room: it is as wide as the layer needs that sums most
-    (12, "auto", {"most_bits": 14}),
-    (13, "auto", {"most_bits": 16}),
+    (12, "auto", FED | {"most_bits": 14}),
+    (13, "auto", FED | {"most_bits": 16}),
 )
 # of networks with few weights: rings as wide as the bits need. Rotation-free layers carry them, whose set-up sends
 # polynomials for all weights; for many images at once, batches at the larger ring degree.
@@ -54,13 +61,23 @@ TWO_PARTY_WIDE: tuple[Rung, ...] = ((14, 14, {"method": "rotation-free"}), (16, 
 TWO_PARTY_BATCHES: tuple[Rung, ...] = tuple((bits, bits, {"method": "batch", "ring_degree": 4096}) for bits in (14, 16))
 FEW_WEIGHTS = 1 << 18
 # sums by calibration data leave bits of the ring to both, and weights are as fine as their noise lets them be
-TWO_PARTY_SUMS: tuple[Rung, ...] = tuple((14, "auto", {"most_bits": m, "sums": "calibrated"}) for m in (14, 16))
+TWO_PARTY_SUMS: tuple[Rung, ...] = tuple((14, "auto", FED | {"most_bits": m, "sums": "calibrated"}) for m in (14, 16))
 # plans of networks with more weights take minutes each: bits that fall short by far are passed over
 MANY_WEIGHTS = 1 << 22
 # the most activation bits of 'auto'
 AUTO_MOST = 12
 # bits of precision that a rung may win beyond those that it has more
 SURPLUS = 2.0
+
+
+def without_rows(rungs: Sequence[Rung]) -> tuple[Rung, ...]:
+    """Rungs for few rows of calibration data, which do not say how errors are fed back: the same bits once."""
+    found: list[Rung] = []
+    for bits, activations, *more in rungs:
+        kept = {k: v for k, v in (more[0] if more else {}).items() if k not in FED}
+        rung = (bits, activations, kept) if kept else (bits, activations)
+        found += [rung] if rung not in found else []
+    return tuple(found)
 
 
 def check_precision(precision: float | None, *, calibrated: bool) -> None:
@@ -194,6 +211,18 @@ def _falls(plan: Plan) -> bool:
     return accuracy is not None and accuracy["planned"] < accuracy["float"] - ACCURACY_FALL
 
 
+def _way_on(predicted: dict[str, Any]) -> str:
+    """What helps against the largest part of an error."""
+    part = predicted.get("polynomial_share", 0.0)
+    if part <= MOST_OF_IT:
+        return "Give more calibration data or more weight_bits and activation_bits, or ask for less."
+    return (
+        f"{100 * part:.3g} % of the error in a usual row comes from the polynomials in the place of activations, which "
+        "more bits do not mend. Take polynomials of a higher degree (activation='poly:degree=4'), train the network "
+        "with polynomials, choose another trust model, or ask for less."
+    )
+
+
 def shortfalls(predicted: dict[str, Any]) -> list[str]:
     """Sentences on what a plan does not reach; empty for a plan that does."""
     found = []
@@ -212,8 +241,7 @@ def shortfalls(predicted: dict[str, Any]) -> list[str]:
         share = f"2^-{reached:.2g} of" if reached >= LEAST_TOLD else f"{2.0 ** min(-reached, MOST_TOLD):.3g} times"
         found.append(
             f"The plan does not reach the precision of {precision['asked']:g} bits: errors of its answers stay below "
-            f"{share} the output's range in 999 rows of 1000. Give more calibration data or more weight_bits and "
-            "activation_bits, or ask for less."
+            f"{share} the output's range in 999 rows of 1000. {_way_on(predicted)}"
         )
     if accuracy is not None and accuracy["planned"] < accuracy["float"] - ACCURACY_FALL:
         found.append(

@@ -159,7 +159,10 @@ def measure(
     parts = (planned, exact)
     if several is not None and exact.size and labels is None:
         shape, axis = several
-        parts = tuple(np.moveaxis(v.reshape(rows, *shape), axis + 1, -1).reshape(-1, shape[axis]) for v in parts)
+        planned_rows, exact_rows = (
+            np.moveaxis(v.reshape(rows, *shape), axis + 1, -1).reshape(-1, shape[axis]) for v in parts
+        )
+        parts = (planned_rows, exact_rows)
     stated = likely(off) if squash is None else unsure(off, *parts, squash)
     mine, wanted = (np.rint(v[:, 0]).astype(np.int64) if place and v.shape[1] else label_of(v, exact) for v in parts)
     accuracy = None

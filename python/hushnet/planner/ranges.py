@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -258,11 +258,17 @@ def _uses(graph: Graph) -> dict[str, int]:
 
 
 def from_calibration(
-    graph: Graph, samples: dict[str, Array], margin: float, input_range: InputRanges, also: Iterable[str] = ()
+    graph: Graph,
+    samples: dict[str, Array],
+    margin: float,
+    input_range: InputRanges,
+    also: Iterable[str] = (),
+    watch: Callable[[Graph, Mapping[str, Array], int, int], None] | None = None,
 ) -> Ranges:
     """Ranges from a float run over sample inputs, times ``margin``; declared input ranges are kept as they are.
 
-    ``also`` names tensors beside the outputs whose values are kept in ``floats``.
+    ``also`` names tensors beside the outputs whose values are kept in ``floats``. ``watch`` is called with the graph,
+    the values of all tensors for some rows, the first of these rows and the number of all.
 
     Raises:
         PlanError: no samples, or a value that is not finite.
@@ -281,7 +287,8 @@ def from_calibration(
     floats: dict[str, list[Array]] = {name: [] for name in (*graph.outputs, *also)}
     for start in range(0, count, step):
         part = {k: v[start : start + step] for k, v in samples.items()}
-        for name, value in evaluate(graph, part, keep_all=True).items():
+        values = evaluate(graph, part, keep_all=True)
+        for name, value in values.items():
             top = float(np.abs(value).max(initial=0.0))
             if not math.isfinite(top):
                 raise PlanError(
@@ -300,6 +307,8 @@ def from_calibration(
                 mean[name] += value.sum(axis=0) / count
             if name in floats:
                 floats[name].append(value)
+        if watch is not None:
+            watch(graph, values, start, count)
     limit = {name: margin * top for name, top in largest.items()}
     for node in graph.nodes:
         if not isinstance(node, Linear) and node.op in _SATURATING:

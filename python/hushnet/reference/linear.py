@@ -36,6 +36,21 @@ def add_bias(geometry: Geometry, y: Array, bias: Array) -> Array:
     return y + (bias if geometry["type"] == "dense" else bias.reshape(-1, 1, 1))
 
 
+def windows(geometry: Geometry, x: Array, count: int, random: np.random.Generator) -> Array:
+    """What single results are sums over, as ``[vectors, groups, inputs]`` in the order of a row of weights.
+
+    Of a dense layer one vector an image; of a convolution ``count`` windows at random places of random images.
+    """
+    if geometry["type"] == "dense":
+        return x.reshape(x.shape[0], 1, -1)
+    (kh, kw), (sh, sw), (dh, dw) = geometry["kernel"], geometry["stride"], geometry["dilation"]
+    _, out_h, out_w = geometry["output"]
+    image, row, column = (random.integers(0, n, count) for n in (x.shape[0], out_h, out_w))
+    padded = _padded(geometry, x)
+    taps = [padded[image, :, row * sh + i * dh, column * sw + j * dw] for i in range(kh) for j in range(kw)]
+    return np.stack(taps, axis=2).reshape(count, geometry["groups"], -1)
+
+
 def row_norms(weight: Array) -> tuple[Array, Array]:
     """L1 norm (exact integers, as int64) and L2 norm (float64) of every row of integer weights."""
     rows = weight.reshape(weight.shape[0], -1).astype(np.int64)

@@ -89,8 +89,9 @@ def polynomial(form: dict[str, Any], degree: int, precision: int, within: Array)
 
 
 def falling(form: dict[str, Any], precision: int, within: Array) -> Array:
-    """The exponential that falls from the end of a segment to a place, in units of ``2^-precision``: the series that the
-    client computes in integers.
+    """The exponential that falls from the end of a segment to a place, in units of ``2^-precision``.
+
+    The client computes the same series in integers.
     """
     bits = form["argument_bits"] - form["segments"] - form["dropped"]
     eighth = ((((2 << bits) - 2 * within - 1) * form["rate"]) >> (RATE_BITS + 1 - POWER_BITS + 3)).astype(np.int64)

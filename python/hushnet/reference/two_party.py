@@ -353,7 +353,8 @@ def rehearse(
                 out = stage["out"]
                 values[out] = _stage(plan, stage, [values[t] for t in inputs_of(stage)], units)
                 if values[out].dtype.kind == "i":
-                    largest[out] = max(largest.get(out, 0), int(np.abs(values[out]).max(initial=0)))
+                    low, high = values[out].min(initial=0), values[out].max(initial=0)
+                    largest[out] = max(largest.get(out, 0), int(high), -int(low))
             for tensor in [t for t in values if last.get(t, -1) <= index]:
                 del values[tensor]
         parts.append({o["name"]: values[o["tensor"]] for o in plan.document["outputs"]})

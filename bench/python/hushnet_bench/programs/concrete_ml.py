@@ -1,7 +1,7 @@
 """Concrete ML on fitted models: ``concrete_ml.py FOLDER...``, one JSON object a folder on standard output.
 
-A folder has ``case.json`` (``case``, ``kind``: linear or mlp, ``activation``, ``execute``: rows that are run encrypted)
-and ``arrays.npz``
+A folder has ``case.json`` (``case``, ``kind``: logistic, linear-svm or mlp, ``activation``, ``execute``: rows that are
+run encrypted) and ``arrays.npz``
 (weights ``w0``, ``b0`` ..., ``calibration``, ``x``, ``y``, ``classes``). All rows are judged by Concrete ML's own
 simulation, which computes what the
 encrypted run does; ``execute`` rows are run encrypted and timed. Runs in an environment of its own: ``make peers``.
@@ -23,14 +23,16 @@ LINEAR_BITS, NETWORK_BITS = 8, 6
 
 def linear(given, arrays):
     """A linear classifier; its keys are small, so that rows can be run encrypted."""
-    from concrete.ml.sklearn import LogisticRegression
-    from sklearn.linear_model import LogisticRegression as Plain
+    from concrete.ml import sklearn as theirs
+    from sklearn.linear_model import LogisticRegression
+    from sklearn.svm import LinearSVC
 
-    model = Plain()
-    model.classes_, model.n_iter_ = arrays["classes"], np.array([1])
+    vectors = given["kind"] == "linear-svm"
+    kind, model = (theirs.LinearSVC, LinearSVC()) if vectors else (theirs.LogisticRegression, LogisticRegression())
+    model.classes_, model.n_iter_ = arrays["classes"], 1 if vectors else np.array([1])
     model.coef_, model.intercept_ = arrays["w0"], arrays["b0"]
     model.n_features_in_ = arrays["w0"].shape[1]
-    made = LogisticRegression.from_sklearn_model(model, arrays["calibration"], n_bits=LINEAR_BITS)
+    made = kind.from_sklearn_model(model, arrays["calibration"], n_bits=LINEAR_BITS)
     made.compile(arrays["calibration"])
     return made.fhe_circuit, lambda x, how: made.predict(x, fhe=how)
 
@@ -64,7 +66,7 @@ def measured(folder):
     """The row of a folder."""
     given = json.loads((folder / "case.json").read_text())
     arrays = dict(np.load(folder / "arrays.npz"))
-    circuit, predict = (linear if given["kind"] == "linear" else network)(given, arrays)
+    circuit, predict = (network if given["kind"] == "mlp" else linear)(given, arrays)
     row = {"case": given["case"], "peer": "Concrete ML"}
     row["accuracy"] = float((predict(arrays["x"], "simulate") == arrays["y"]).mean())
     count = given["execute"]

@@ -54,7 +54,7 @@ fn computed(kind: &StageKind, open: bool) -> StageKind {
         StageKind::Shift { by: _, negated } => StageKind::Shift { by: None, negated },
         StageKind::HardSwish { quarter, bits } => StageKind::HardSwish { quarter, bits },
         StageKind::Function(f) => StageKind::Function(Box::new(function(*f))),
-        StageKind::Product { bits } => StageKind::Product { bits },
+        StageKind::Product { bits, within } => StageKind::Product { bits, within },
         StageKind::MatrixProduct { bits } => StageKind::MatrixProduct { bits },
         StageKind::Reshape {} => StageKind::Reshape {},
         StageKind::Transpose { perm } => StageKind::Transpose { perm },

@@ -49,9 +49,9 @@ fn certificates(path: &Path) -> Result<Vec<CertificateDer<'static>>, TransportEr
 type Pair = (Vec<CertificateDer<'static>>, PrivateKeyDer<'static>);
 
 fn pair(files: &TlsFiles) -> Result<Pair, TransportError> {
+    let chain = certificates(&files.certificate)?;
     let what = format!("key file {}", files.key.display());
-    let key = PrivateKeyDer::from_pem_file(&files.key).map_err(|e| fail(&what, e))?;
-    Ok((certificates(&files.certificate)?, key))
+    Ok((chain, PrivateKeyDer::from_pem_file(&files.key).map_err(|e| fail(&what, e))?))
 }
 
 /// A server's configuration from PEM files. With authorities of clients (`clients`), a client without a certificate that one of them has

@@ -276,9 +276,9 @@ impl<'a> Checker<'a> {
         (from, to): (&[Shared<'_>], &Shared<'_>),
     ) -> Result<Option<Kind>, Fault> {
         Ok(match (&spec.kind, from) {
-            (StageKind::Product { bits }, [x, y]) => {
+            (StageKind::Product { bits, within }, [x, y]) => {
                 let same = inputs[0] == inputs[1];
-                let product = Product::check(*bits, (x, y), to, (same, self.ring))?;
+                let product = Product::check((*bits, *within), (x, y), to, (same, self.ring))?;
                 Some(Kind::Product(Box::new(product)))
             }
             (StageKind::MatrixProduct { bits }, [x, y]) => {

@@ -123,12 +123,12 @@ pub fn fit(
     Ok(fitted(&mpc::Spline::fit_batched(f, (interval, Ring::new(ring_bits)?), fraction, error)?))
 }
 
-/// As [`fit`], of `factor` e^(`rate` x) with one coefficient a segment.
+/// As [`fit`], of `factor` e^(`rate` x) with one coefficient a segment; arguments whose value is above `limit` give anything. `of` has the three numbers.
 ///
 /// # Errors
 /// [`hushnet_mpc::MpcError`] when no form reaches the error, a number is not positive, or the interval is too large for the ring.
 pub fn fit_exponential(
-    of: (f64, f64),
+    of: (f64, f64, f64),
     (low, high, scale): (i64, i64, u32),
     ring_bits: u32,
     (fraction, error): (u32, f64),
@@ -285,7 +285,7 @@ fn broadcast([a, b]: [&Vec<usize>; 2]) -> Option<Vec<usize>> {
 
 impl Product {
     pub(super) fn check(
-        bits: u32,
+        (bits, within): (u32, bool),
         (x, y): (&Shared<'_>, &Shared<'_>),
         to: &Shared<'_>,
         (same, ring): (bool, Ring),
@@ -317,7 +317,12 @@ impl Product {
             });
         }
         let non_negative = same || (x.non_negative && y.non_negative);
-        let wide = (x.reach + y.reach + if non_negative { 1 } else { 2 }).max(3);
+        let sign = if non_negative { 1 } else { 2 };
+        let mut wide = (x.reach + y.reach + sign).max(3);
+        if within {
+            // Not narrower than what holds a factor.
+            wide = wide.min(to.reach.saturating_add(bits).saturating_add(sign).max(x.reach.max(y.reach) + 2));
+        }
         let Ok(own) = Ring::new(wide) else {
             return fault(format!(
                 "the product of values below 2^{} and 2^{} takes {wide} bits, rings have 64; give it fewer fraction bits",

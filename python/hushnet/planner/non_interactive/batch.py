@@ -82,7 +82,7 @@ def compile_batch(
             schedule = Planner(network, settings, images, batch, aim).search()
             plan = _Writer(graph, network, schedule, name, settings, replaced).plan(batch)
             plan = _finish(plan, network, schedule, images, settings, batch)
-        return judged(plan, network, original, samples, settings, classes)
+        return judged(plan, network, (original, graph), samples, settings, classes)
 
     once = samples is None or replaced is not None or settings.weight_bits is not None
     return make(*AIMS[0]) if once else cheapest(make, AIMS, settings.precision_bits)
@@ -91,15 +91,17 @@ def compile_batch(
 def judged(
     plan: Plan,
     network: Network,
-    original: Graph,
+    graphs: tuple[Graph, Graph],
     samples: dict[str, Array] | None,
     settings: NonInteractive,
     classes: tuple[str, ...],
 ) -> Plan:
     """The plan with its errors against the network as it was given, polynomials in the place of activations included.
 
-    ``planned_error`` and ``worst_error`` are of roundings and noise alone.
+    ``graphs`` are that network and the one with polynomials. ``planned_error`` and ``worst_error`` are of roundings and
+    noise alone. ``polynomial_share`` is the error that polynomials alone make in a usual row, by the whole one.
     """
+    original, replaced = graphs
     predicted = plan.document["predicted"]
     predicted["planned_error"] = predicted["max_error"]
     if samples is not None:
@@ -126,6 +128,11 @@ def judged(
             if not quality.place:
                 entry["max_error"] = quality.likely + passed[name].get("max_error", noise)
         predicted["output_errors"] = errors
+        if replaced is not original:
+            fitted = evaluate(replaced, rows)
+            alone = {k: measure(fitted[k], exact[k]).expected for k in found if k in fitted}
+            shares = [min(off / found[k].expected, 1.0) for k, off in alone.items() if found[k].expected > 0]
+            predicted["polynomial_share"] = max(shares, default=0.0)
         predicted |= next(iter(errors.values())) | said(found, classes)
     state(plan.document, settings.precision_bits)
     validate(plan)

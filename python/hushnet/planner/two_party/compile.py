@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
@@ -13,24 +12,19 @@ from ...errors import LimitError
 from ...graph import Graph, Op
 from ...options import TwoParty
 from ...plan import Plan, PlanError, RangeError
-from ..check import check_graph
-from ..inputs import scale_inputs
 from ..quality import Quality, measure, places, said, sequences, squashed
-from ..ranges import InputRanges, Ranges, from_calibration, from_intervals, hull, input_intervals, typical_outputs
+from ..ranges import Ranges, hull, input_intervals, typical_outputs
 from ..read import validate
-from ..rewrite import _prune
 from . import cost, nonlinear
 from .client import Writer
-from .constants import constants_from_inputs
-from .curves import fused, opened_up
 from .errors import Propagation
+from .feedback import Moments
 from .fixed import Request
-from .masking import bounded_masks
 from .methods import ROWS, Asked, Chooser
-from .opened import Tail, carry, strip_for_argmax
+from .opened import Tail, carry
+from .prepared import Prepared, prepare
 from .reach import write_reaches
-from .regions import Regions, split, whole_numbers
-from .rows import narrow_rows, recognised, settled
+from .regions import Regions, whole_numbers
 from .search import Chosen, Search
 from .steps import Step, to_steps
 from .weights import Weights
@@ -49,48 +43,38 @@ def compile_two_party(
     activation_bits: int | str,
     settings: TwoParty,
     classes: tuple[str, ...] = (),
+    kept: dict[bool, Prepared] | None = None,
 ) -> Plan:
     """The plan with so many bits; ``samples`` are checked calibration inputs by name.
+
+    Args:
+        kept: what does not depend on bits or methods, of earlier plans of this graph and these samples, with moments of
+            what layers read and without; what is missing is added.
 
     Raises:
         PlanError: what cannot be planned, with the layer and what to do.
     """
-    graph = check_graph(graph)
-    input_range, name = settings.input_range, settings.name or graph.name
-    if settings.input_scales:
-        graph = scale_inputs(graph, samples, settings.margin, input_range)
-    output_names = list(graph.outputs)
-    if settings.reveal == "argmax":
-        graph = strip_for_argmax(graph)
-    graph, masks = bounded_masks(recognised(graph), lambda g: _reach(g, samples, settings.margin, input_range))
-    whole = settled(fused(graph))
-    graph = constants_from_inputs(whole)
-    shapes = {**whole.shapes, **graph.shapes}
-    graph = Graph(graph.name, list(graph.inputs), list(graph.outputs), shapes, list(graph.nodes))
-    _prune(graph)
-    regions = split(graph)
-    # in the clear a function is the ops that it was made of, and so is a network that is measured
-    regions = replace(regions, head=opened_up(regions.head), tail=opened_up(regions.tail))
-    shared, graph = graph, replace(graph, nodes=opened_up(graph.nodes))
-    if settings.reveal == "argmax":
-        _check_scores(graph, regions)
-    ranges = _ranges(graph, regions, samples, settings.margin, input_range)
-    ranges.limit.update({t: max(most, ranges.limit.get(t, 0.0)) for t, most in masks.items()})
-    regions = replace(regions, shared=narrow_rows(regions.shared, ranges.limit))
+    kept = {} if kept is None else kept
+    fed = settings.rounding == "feedback" and samples is not None
+    if fed not in kept:
+        kept[fed] = prepare(graph, samples, settings, Moments() if fed else None)
+    made = kept[fed]
+    graph, ranges = made.graph, made.ranges
     planner = _Planner(
-        (graph, shared),
-        regions,
+        (graph, made.shared),
+        made.regions,
         settings,
-        (name, output_names),
+        (made.name, made.outputs),
         weight_bits,
         None if activation_bits == "auto" else int(activation_bits),
+        made.moments,
     )
     for _ in range(RANGE_ATTEMPTS):
         plan, names = planner.plan(ranges)
         if samples is None:
             if settings.reveal == "output":
-                guessed = typical_outputs(graph, input_intervals(graph, input_range))
-                for port, tensor in zip(output_names, graph.outputs):
+                guessed = typical_outputs(graph, input_intervals(graph, settings.input_range))
+                for port, tensor in zip(made.outputs, graph.outputs):
                     if tensor in guessed:
                         plan.predicted["output_errors"][port]["random_output_range"] = guessed[tensor]
             return _finish(plan, None, classes)
@@ -110,34 +94,6 @@ def compile_two_party(
     )
 
 
-def _reach(graph: Graph, samples: dict[str, Array] | None, margin: float, declared: InputRanges) -> Mapping[str, float]:
-    """The largest absolute value of every tensor; nothing where neither data nor declared ranges bound them all."""
-    if samples is not None:
-        return from_calibration(graph, samples, margin, declared).limit
-    try:
-        return from_intervals(graph, input_intervals(graph, declared)).limit
-    except PlanError:
-        return {}
-
-
-def _check_scores(graph: Graph, regions: Regions) -> None:
-    """What is opened as the index of the largest score.
-
-    Raises:
-        PlanError: it is not one output of several scores that is computed on shares.
-    """
-    found = ", ".join(regions.opened)
-    if len(regions.opened) == 1 and math.prod(graph.shapes[found]) == 1:
-        raise PlanError(
-            f"reveal='argmax' needs several scores, and {found!r} is one, whose sign is the label; use reveal='output'"
-        )
-    if regions.tail or len(regions.opened) != 1:
-        advice = f"until={found!r} does" if len(regions.opened) == 1 else f"{found} are computed on shares"
-        raise PlanError(
-            "reveal='argmax' needs one output that is computed on shares; end the network in its scores: " + advice
-        )
-
-
 def _table(geometry: dict[str, Any]) -> tuple[int, int]:
     """Rows of a table that a layer looks indices up in, and how many indices there are."""
     if geometry["type"] == "dense":
@@ -150,20 +106,6 @@ def _planned(plan: Plan, tensor: str) -> float:
     return entry["bound"] * entry["scale"]
 
 
-def _ranges(
-    graph: Graph, regions: Regions, samples: dict[str, Array] | None, margin: float, declared: InputRanges
-) -> Ranges:
-    """Calibrated ranges.
-
-    Or, without data, intervals of what enters (everything else then follows from integer bounds).
-    """
-    if samples is not None:
-        return from_calibration(graph, samples, margin, declared)
-    inputs = input_intervals(graph, declared)
-    front = Graph(graph.name, graph.inputs, regions.entering, graph.shapes, list(regions.head))
-    return from_intervals(front, inputs)
-
-
 class _Planner:
     def __init__(
         self,
@@ -173,13 +115,14 @@ class _Planner:
         names: tuple[str, list[str]],
         weight_bits: int,
         activation_bits: int | None,
+        moments: Moments | None,
     ) -> None:
         graph, shared = graphs
         self.graph, self.regions, self.settings = graph, regions, settings
         self.name, self.outputs = names
         self.weight_bits, self.activation_bits = weight_bits, activation_bits
         self.steps: list[Step] = to_steps(shared, regions)
-        self.weights = Weights(weight_bits)
+        self.weights = Weights(weight_bits, moments)
         self.unit = cost.unit_costs(None if settings.unit_costs is None else str(settings.unit_costs))
         entering = {t: graph.shapes[t] for t in regions.entering}
         self.chooser = Chooser(
@@ -396,6 +339,13 @@ class _Planner:
                 f"within {most:g} of zero."
                 if len(narrow) > 1
                 else f"Softmax {narrow[0].name!r} takes no maximum, because its logits are within {most:g} of zero."
+            )
+        last = [n for n in self.regions.shared if isinstance(n, Op) and n.op == "exponentials"]
+        if last:
+            others = f" and {len(last) - 1} others" if len(last) > 1 else ""
+            said.append(
+                f"Softmax {last[0].name!r}{others}: exponentials are multiplied first, and the product's rows are "
+                "divided by their sums."
             )
         if ranges.grown is not None:
             said.append(ranges.grown.sentence())

@@ -99,13 +99,13 @@ def _in_the_clear(node: N) -> Sequence[Node]:
     if node.op == "function":
         body: Sequence[Node] = node.attrs["curve"].body
         return body
-    if node.op == "log_sum_exp":
+    if "body" in node.attrs:
         ops: Sequence[Node] = node.attrs["body"]
         return ops
     if node.op in SETTLED:
         # how many bits shares have says nothing about numbers
         return (Op(node.name, "reshape", node.inputs[:1], node.output),)
-    if node.op in {"mul", "square"}:
+    if node.op in {"mul", "square", "matmul"}:
         return (replace(node, attrs={}),)
     return (node,)
 

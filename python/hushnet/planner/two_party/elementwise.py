@@ -8,12 +8,14 @@ from dataclasses import replace
 
 import numpy as np
 
+from ...plan import PlanError
 from ...reference import matrices
 from ...reference.two_party import reach_bits, with_errors
 from . import functions
 from .bands import ARGUMENT_OCTAVES, Band, bands, is_quotient
 from .curves import Curve
 from .fixed import MOST_ACTIVATION_BITS, Builder, DoesNotFit, Request, Version, fraction
+from .rows import ROOM
 from .steps import Step
 from .weights import Weights
 
@@ -21,6 +23,10 @@ Array = np.ndarray
 
 # bits that a product has beyond those of its factors
 FINER_PRODUCT = 3
+# a proven limit of a function, as a multiple: arguments are rounded to units
+PROVEN_AIR = 1.01
+# bits that a sum with exponentials has beyond those of its other factor: the largest exponential is close to one
+FINER_MEAN = 1
 # the narrowest ring that a product's larger factor may have, and the fewest bits behind the point of a hard-swish
 LEAST_REACH = 3
 LEAST_FRACTION = 3
@@ -82,8 +88,10 @@ class Full(Builder):
             gain=source.gain,
             fraction=fine,
             finer=fine - source.frac_bits if fine >= source.frac_bits else None,
-            growth=source.unit * step.attrs["growth"] if "growth" in step.attrs else None,
         )
+        if "exponential" in step.attrs:
+            ends = (functions.INSIDE, functions.INSIDE, asked.low, asked.high)
+            asked = replace(asked, ends=ends, growth=(source.unit, PROVEN_AIR * step.attrs["exponential"]))
         if source.gain != 1 and not functions.rises(curve, asked):
             # without a gain to keep
             fine = min(max(fine - math.frexp(source.gain)[1] + 1, 0), MOST_FRACTION)
@@ -102,7 +110,13 @@ class Full(Builder):
         stage, output = names
         if functions.ring_bits(asked) > self.out.ring_bits:
             raise DoesNotFit(stage)
-        fitted = functions.fit(curve, asked)
+        try:
+            fitted = functions.fit(curve, asked)
+        except PlanError:
+            if asked.growth is None:
+                raise
+            # units of the argument are too coarse in this ring
+            raise DoesNotFit(stage) from None
         ends = [(fitted.below, fitted.form["low"]), (fitted.above, fitted.form["high"])]
         farther = max((abs(end) for kind, end in ends if kind != functions.INSIDE), default=0)
         if (asked.high + farther).bit_length() + 1 > self.out.ring_bits or fitted.form["lift"] + 1 > self.out.ring_bits:
@@ -241,6 +255,11 @@ class Full(Builder):
         fine, gain = x.frac_bits + y.frac_bits, x.gain * y.gain
         top = x.bound * y.bound
         limits = self.request.limits
+        mean = step.attrs.get("mean_of")
+        if mean is not None:
+            values = self.natural[mean]
+            largest = (1 + ROOM) * min(values.bound * values.unit, limits.get(mean, math.inf))
+            top = min(top, math.floor(math.ldexp(largest / gain, fine)) + 1)
         limit = min(limits.get(t, math.inf) for t in (step.output, step.attrs.get("like", step.output)))
         terms = step.attrs.get("sums", 1)
         if terms > 1:
@@ -258,11 +277,12 @@ class Full(Builder):
         drop = min(max(drop, int(top < x.bound * y.bound)), wide - 2)
         made = Version(-1, fine - drop, (top >> drop) + 1, (x.positive and y.positive) or x.tensor == y.tensor, gain)
         self.demand(made.bound, step.name)
-        if drop:
+        if drop and mean is None:
             # a product that keeps all its bits is exact: what its factors can reach is its bound
             made = self.calibrated(step.output, made)
         made = self.tensor(step.output, step.shape, made)
-        self.stage("product", step.name, [x.tensor, y.tensor], made.tensor, bits=drop)
+        within = {} if mean is None else {"within": True}
+        self.stage("product", step.name, [x.tensor, y.tensor], made.tensor, bits=drop, **within)
         self.keep(step.output, made)
 
     def factors(self, step: Step) -> list[Version]:
@@ -375,7 +395,8 @@ class Full(Builder):
                 raise DoesNotFit(step.name)
         if drop:
             source = self.truncated(name, source, drop)
-        units = round(by / source.unit)
+        # a depth is rounded down, so that no exponential is above one
+        units = math.floor(by / source.unit) if step.attrs.get("down") else round(by / source.unit)
         version = Version(-1, source.frac_bits, source.bound + abs(units), False, source.gain)
         made = self.tensor(step.output, step.shape, version)
         fields = {"negated": True} if step.attrs["negated"] else {}
@@ -383,25 +404,33 @@ class Full(Builder):
         self.keep(step.output, made)
 
     def matrix_product(self, step: Step) -> None:
-        """Writes a product of matrices: its factors in as few bits as their sums need to fit ciphertexts."""
+        """Writes a product of matrices: its factors in as few bits as their sums need to fit ciphertexts.
+
+        One of exponentials, which are divided behind it, is as fine as the other factor, and its bound is proven.
+        """
+        powers = step.attrs.get("exponentials")
         sizes = matrices.Sizes.of(*(self.shapes[self.natural[t].tensor] for t in step.inputs))
         wider, figures = 0, None
         while figures is None:
-            x, y = (self.coarser(t, wider) for t in step.inputs)
+            x, y = (self.coarser(t, wider + (i == powers)) for i, t in enumerate(step.inputs))
             try:
                 figures = matrices.figures(sizes, (reach_bits(x.bound), reach_bits(y.bound)))
             except ValueError:
                 wider -= 1
                 if self.bits + wider < LEAST_REACH:
                     raise DoesNotFit(step.name) from None
-        x, y = (self.factor(t, wider) for t in step.inputs)
+        x, y = (self.factor(t, wider + (i == powers)) for i, t in enumerate(step.inputs))
         if figures.ring_bits > self.out.ring_bits:
             # shares are extended, which takes values below a quarter of the ring
             self.demand(2 * max(with_errors(v.bound) for v in (x, y)), step.name)
         fine, gain = x.frac_bits + y.frac_bits, x.gain * y.gain
         top = sizes.inner * x.bound * y.bound
         reach = min(math.ldexp(top, -fine), self.request.limits.get(step.output, math.inf) / gain)
-        drop = max(fine - fraction(max(reach, 1e-9), self.bits + FINER_PRODUCT), 0)
+        finest = fraction(max(reach, 1e-9), self.bits + FINER_PRODUCT)
+        if powers is not None:
+            values = (y, x)[powers]
+            finest = max(finest, fraction(math.ldexp(values.bound, -values.frac_bits), self.bits + FINER_MEAN))
+        drop = max(fine - finest, 0)
         while with_errors((top >> drop) + matrices.UNITS) > self.most(step.output):
             drop += 1
             if drop > top.bit_length():
@@ -409,7 +438,7 @@ class Full(Builder):
         drop = min(drop, figures.ring_bits - 2)
         made = Version(-1, fine - drop, (top >> drop) + matrices.UNITS, False, gain)
         self.demand(made.bound, step.name)
-        if drop:
+        if drop and powers is None:
             made = self.calibrated(step.output, made)
         made = self.tensor(step.output, step.shape, made)
         self.stage("matrix_product", step.name, [x.tensor, y.tensor], made.tensor, bits=drop)

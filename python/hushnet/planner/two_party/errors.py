@@ -102,7 +102,7 @@ class Propagation:
             return Doubt(ins[0].worst * factor + off, ins[0].variance * factor**2 + off * off / 3)
         if kind == "sum_pool":
             taps = math.prod(stage["kernel"])
-            # errors inside of a window are taken as fully correlated; those of exponentials have a mean of their own each
+            # errors inside of a window are taken as fully correlated; those of exponentials are independent
             alone = self.exponential(stage["in"])
             return Doubt(_peak(ins[0].worst) * taps, _peak(ins[0].variance) * (taps if alone else taps**2))
         if kind == "max_pool":
@@ -164,7 +164,7 @@ class Propagation:
         )
 
     def exponential(self, tensor: int) -> bool:
-        """Whether a tensor has the exponentials of a function's stage: a row's errors in common do not change softmax."""
+        """Whether a tensor has the exponentials of a stage: what all errors of a row share does not change softmax."""
         source = self.moved_from(tensor)
         made = next((s for s in self.fixed.stages if s["out"] == source), None)
         return made is not None and made["kind"] == "function" and made["form"].get("rate", 0) > 0

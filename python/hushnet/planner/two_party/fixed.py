@@ -296,7 +296,8 @@ class Builder:
                 # what a layer cannot hold (its sums, or its bias) is taken from the finer of weights and activations
                 most = fraction(reach, bits)
                 short = [n for n in layers if n in tight or self.fraction([n], version.gain, reach, bits) < most]
-                heavy = [n for n in short if self.weights.of(n) > max(bits - (most - fine), LEAST_WEIGHT_BITS)]
+                even = bits - (most - fine) - self.weights.coarser
+                heavy = [n for n in short if self.weights.of(n) > max(even, LEAST_WEIGHT_BITS)]
                 for layer in heavy:
                     self.weights.lower(layer)
                 if not tight and not heavy:
@@ -334,7 +335,7 @@ class Builder:
         """Whether a layer's results fit the ring when its inputs have so many frac_bits."""
         weights = self.weights(layer, gain)
         bound = math.floor(math.ldexp(reach, fine)) + EXTRA_UNITS
-        bias = np.abs(np.ldexp(np.asarray(layer.bias, dtype=np.float64), fine + weights.frac_bits))
+        bias = np.abs(np.ldexp(np.asarray(layer.bias + weights.shift), fine + weights.frac_bits))
         top = float((weights.rows * float(bound) + bias).max(initial=0.0)) + 2
         if self.request.shown_sums:
             top = min(top, self.shown(layer, weights, fine + max(weights.frac_bits, 0), 1.0))
@@ -349,7 +350,7 @@ class Builder:
         if limit is None:
             return math.inf
         single = float(np.abs(weights.weight).max(initial=0)) * 2.0 ** (fine - max(weights.frac_bits, 0))
-        bias = float(np.abs(layer.bias).max(initial=0.0)) * math.ldexp(1.0 / gain, fine)
+        bias = float(np.abs(layer.bias + weights.shift).max(initial=0.0)) * math.ldexp(1.0 / gain, fine)
         return max(SUM_AIR * math.ldexp(limit / gain, fine), single + bias) + EXTRA_UNITS
 
     def read(self, name: str) -> Version:
@@ -437,7 +438,7 @@ class Builder:
         # weights above their integers' range leave a gain instead of a negative number of bits
         fine = source.frac_bits + max(weights.frac_bits, 0)
         gain = math.ldexp(1.0, max(-weights.frac_bits, 0))
-        scaled = np.rint(np.ldexp(np.asarray(layer.bias, dtype=np.float64) / gain, fine))
+        scaled = np.rint(np.ldexp((layer.bias + weights.shift) / gain, fine))
         if (np.abs(scaled) >= 2.0**62).any():
             raise PlanError(
                 f"layer {layer.name!r}: its bias is more than 2^62 output units; its input range or weights are close "

@@ -68,7 +68,8 @@ class Asked:
         gain, fraction: a result v stands for ``v 2^-fraction gain``.
         finer: fractional bits that the result has beyond the argument; None where they have different gains.
         ends: what happens below and above the interval, and its ends, where the caller knows; None to look for them.
-        growth: the exponent of a unit of the argument, of an exponential: it has a form of its own.
+        growth: of an exponential, which has a form of its own: the exponent of a unit of the argument, and a value that
+            no argument exceeds.
     """
 
     unit: float
@@ -79,7 +80,7 @@ class Asked:
     fraction: int
     finer: int | None
     ends: tuple[str, str, int, int] | None = None
-    growth: float | None = None
+    growth: tuple[float, float] | None = None
 
 
 def ring_bits(asked: Asked) -> int:
@@ -115,6 +116,14 @@ def _values(curve: Curve, asked: Asked) -> Callable[[Array], Array]:
     return lambda x: curve(x * asked.unit) * math.ldexp(1.0 / asked.gain, asked.fraction)
 
 
+def _last(values: Callable[[Array], Array], asked: Asked) -> float:
+    """The argument beyond which there is none: that of an exponential's limit."""
+    if asked.growth is None:
+        return math.inf
+    rate, limit = asked.growth
+    return math.log(math.ldexp(limit, asked.fraction) / float(values(np.zeros(1))[0])) / rate
+
+
 class _Shared:
     """A curve by what it computes: equal functions of several layers are fitted once."""
 
@@ -132,13 +141,13 @@ class _Shared:
 def _fit(shared: _Shared, asked: Asked) -> Fit:
     values = _values(shared.curve, asked)
     below, above, low, high = asked.ends or _ends(values, asked, ERROR * TAIL)
-    grid = np.linspace(low, high, GRID)
-    y = values(grid)
+    last = min(high, _last(values, asked))
+    y = values(np.linspace(low, last, GRID))
     if not np.isfinite(y).all():
         raise ValueError("it has values that are not finite")
-    slope = float(np.abs(np.diff(y)).max(initial=0.0)) / max((high - low) / (GRID - 1), 1.0)
+    slope = float(np.abs(np.diff(y)).max(initial=0.0)) / max((last - low) / (GRID - 1), 1.0)
 
-    whole = _extended(values, low, high)
+    whole = _extended(values, low, high) if asked.growth is None else values
 
     def told(data: bytes) -> bytes:
         return (whole(np.frombuffer(data, dtype=np.float64)) * math.ldexp(1.0, -asked.fraction)).tobytes()
@@ -150,7 +159,7 @@ def _fit(shared: _Shared, asked: Asked) -> Fit:
             if asked.growth is not None:
                 factor = math.ldexp(float(values(np.zeros(1))[0]), -asked.fraction)
                 form, orders, data, reached = _native.fit_exponential(
-                    (factor, asked.growth), interval, shares, asked.fraction, target
+                    (factor, *asked.growth), interval, shares, asked.fraction, target
                 )
             else:
                 form, orders, data, reached = _native.fit_function(told, interval, shares, asked.fraction, target)
@@ -198,6 +207,7 @@ def _check(fit: Fit, values: Callable[[Array], Array], asked: Asked) -> None:
     first = asked.low if asked.least is None else max(asked.low, math.ceil(asked.least / asked.unit))
     # beyond ends that the caller gave the curve is not what the pieces stand for
     first, last = asked.ends[2:] if asked.ends else (min(first, asked.high), asked.high)
+    last = math.floor(min(last, _last(values, asked)))
     x = np.unique(np.linspace(first, last, GRID).astype(np.int64))
     stage = {"form": fit.form, "orders": fit.orders, "below": fit.below, "above": fit.above}
     got = spline.function(stage, fit.coefficients, x, asked.finer or 0, np.random.default_rng(0))

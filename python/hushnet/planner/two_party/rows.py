@@ -20,16 +20,21 @@ from .curves import COPIES, Curve
 if TYPE_CHECKING:
     from .steps import Writer
 
-# differences to a row's maximum below this one count as this one; e^-15.9 is less than 2^-22
-DEPTH = 15.9
+# differences to a row's maximum below this one count as this one; e^-15.875 is less than 2^-22. Logits with three bits
+# behind the point hold it exactly: rounded up, it would take exponentials beyond their proven range
+DEPTH = 15.875
 # bits that differences have behind the point less than activations have bits
 COARSER_DIFFERENCE = 3
 # and the smallest reciprocal: an error of it is one of a whole row
 COARSER_RECIPROCAL = 4
+# and where it divides behind a product of matrices, whose rows are as large as their number of elements says
+COARSER_MEAN = 3
 # what exponentials are multiplied by, so that the largest takes no bit more; the sum's reciprocal takes it back
 SCALE = 0.975
 # logits up to this one need no maximum: the least exponential is e^-2 of the largest
 NARROW = 1.0
+# ops that take exponentials of rows
+NARROWED = frozenset({"softmax", "log_sum_exp", "exponentials"})
 # moves between an exponential and its sum
 MOVED = frozenset({"reshape", "transpose"})
 # room for errors of a sum, as a factor, and of a result
@@ -37,7 +42,7 @@ AIR, ROOM = 1.02, 0.1
 
 
 @dataclass(frozen=True)
-class _Rows:
+class Rows:
     """Exponentials of rows: the tensors' shapes, the order of axes that makes rows, and the tensors.
 
     ``most`` is the rows' maxima; None where a number stands for all of them.
@@ -51,7 +56,7 @@ class _Rows:
     total: str
 
 
-def _exponentials(write: Writer, node: Op, shape: Shape) -> _Rows:
+def _exponentials(write: Writer, node: Op, shape: Shape) -> Rows:
     """Writes ``e^(x - m)`` and its sum, with a row's largest value m."""
     axis, name = node.attrs["axis"] % len(shape), node.name
     count = shape[axis]
@@ -67,17 +72,41 @@ def _exponentials(write: Writer, node: Op, shape: Shape) -> _Rows:
     if narrow is None:
         most = write.put("max_pool", f"{name}.maximum", source, each, **window)
         # the depth less the maximum, so that what is below the depth is negative
-        raised = write.put("shift", f"{name}.raised", most, each, by=DEPTH, negated=True)
+        raised = write.put("shift", f"{name}.raised", most, each, by=DEPTH, negated=True, down=True)
         raised = write.put("concat", f"{name}.copies", [raised] * count, whole, axis=2)
         above = write.put("add", f"{name}.differences", [source, raised], whole)
         source = write.bounded(write.put("relu", f"{name}.depth", above, whole), most=DEPTH)
     curve = _exponential(source, SCALE, narrow or DEPTH)
-    power = write.put("function", f"{name}.exp", source, whole, curve=curve, growth=1.0)
+    power = write.put("function", f"{name}.exp", source, whole, curve=curve, exponential=SCALE)
     power = write.bounded(power, most=SCALE)
     total = write.put("sum_pool", f"{name}.sum", power, each, **window)
     smallest = 1.0 if narrow is None else count * math.exp(-2.0 * narrow)
     total = write.bounded(total, most=SCALE * AIR * count, least=SCALE * smallest / AIR)
-    return _Rows(whole, each, order, most, power, total)
+    return Rows(whole, each, order, most, power, total)
+
+
+def exponentials(write: Writer, node: Op, shapes: list[Shape], out: Shape) -> None:
+    """``e^(x - m)`` of rows whose sums divide behind a product of matrices (:mod:`.means`)."""
+    made = write.rows[node.output] = _exponentials(write, node, shapes[0])
+    _in_order(write, node, made.power, (made.order, out))
+
+
+def row_reciprocal(write: Writer, node: Op, shapes: list[Shape], out: Shape) -> None:
+    """One divided by the sums of rows of exponentials."""
+    made = write.rows[node.inputs[0]]
+    curve, name = _reciprocal(made.total), f"{node.name}.inverse"
+    inverse = write.put("function", name, made.total, made.each, curve=curve, coarser=COARSER_MEAN)
+    _in_order(write, node, inverse, (made.order, out))
+
+
+def _in_order(write: Writer, node: Op, rows: str, at: tuple[list[int], Shape]) -> None:
+    """Moves rows to where the axes of an op's result are."""
+    order, out = at
+    if order == list(range(len(out))):
+        write.put("reshape", node.name, rows, out, node.output)
+    else:
+        moved = write.put("reshape", f"{node.name}.shape", rows, tuple(out[a] for a in order))
+        write.put("transpose", node.name, moved, out, node.output, perm=[order.index(a) for a in range(len(out))])
 
 
 def softmax(write: Writer, node: Op, shapes: list[Shape], out: Shape) -> None:
@@ -94,12 +123,7 @@ def softmax(write: Writer, node: Op, shapes: list[Shape], out: Shape) -> None:
     )
     result = write.put("product", f"{name}.product", [made.power, inverse], made.whole, whole=True, like=node.output)
     result = write.bounded(result, most=1.0 + ROOM)
-    order = made.order
-    if order == list(range(len(shape))):
-        write.put("reshape", name, result, out, node.output)
-    else:
-        result = write.put("reshape", f"{name}.shape", result, tuple(shape[a] for a in order))
-        write.put("transpose", name, result, out, node.output, perm=[order.index(a) for a in range(len(out))])
+    _in_order(write, node, result, (made.order, out))
 
 
 def log_sum_exp(write: Writer, node: Op, shapes: list[Shape], out: Shape) -> None:
@@ -225,7 +249,7 @@ def narrow_rows(nodes: list[Node], limits: Mapping[str, float]) -> list[Node]:
     """Nodes with a number in the place of the maximum where logits are so small that no exponential gets lost."""
     found: list[Node] = []
     for node in nodes:
-        limit = limits.get(node.inputs[0]) if isinstance(node, Op) and node.op in {"softmax", "log_sum_exp"} else None
+        limit = limits.get(node.inputs[0]) if isinstance(node, Op) and node.op in NARROWED else None
         if limit is not None and limit <= NARROW:
             assert isinstance(node, Op)
             # clients may conclude it from the function's interval, so it is a power of two

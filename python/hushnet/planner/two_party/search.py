@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -161,15 +162,17 @@ class Search:
         if ring_bits is None:
             # first with room where small values are divided by
             self.request = replace(self.request, roomy=min(CHEAP_RING, most))
-            found = self.narrowest(most, ring_bits)
+            with suppress(PlanError):
+                found = self.narrowest(most, ring_bits)
+                if found[0] is not None:
+                    self.request = replace(self.request, roomy=0)
+                    return found
             self.request = replace(self.request, roomy=0)
-            if found[0] is not None:
-                return found
         return self.narrowest(most, ring_bits)
 
     def narrowest(self, most: int, ring_bits: int | None) -> tuple[Fixed | None, str]:
         """:meth:`at_degree`, with as much room as the request asks for."""
-        blocking = ""
+        blocking, refused = "", list[PlanError]()
         found: list[Fixed] = []
         for bits in range(LEAST_RING, most + 1) if ring_bits is None else [ring_bits]:
             if bits > most:
@@ -178,6 +181,10 @@ class Search:
                 fixed = self.build(bits)
             except DoesNotFit as error:
                 blocking = str(error)
+                continue
+            except PlanError as error:
+                # a function whose argument is coarse in a narrow ring: a wider one may do
+                refused.append(error)
                 continue
             if (
                 self.request.activation_bits is not None
@@ -189,6 +196,8 @@ class Search:
             found.append(fixed)
             if bits >= CHEAP_RING and fixed.least_bits >= GOOD_BITS:
                 break
+        if not found and refused:
+            raise refused[-1]
         good = [f for f in found if f.ring_bits <= DEAR_RING or f.least_bits >= GOOD_BITS] or found
         return (good[-1] if good and good[-1].least_bits >= self.floor(ring_bits) else None), blocking or (
             self.steps[0].name if self.steps else ""

@@ -19,6 +19,7 @@ import numpy as np
 from ...graph import Graph, Linear, Node, Op, Shape
 from ...reference.ops import pool_counts
 from .regions import MOVES, REDUCTIONS, Regions, obstacle
+from .rows import Rows
 from .unroll import UNROLLED
 
 COMMUTES_WITH_MAXIMUM = frozenset({"relu", "clip", "leaky_relu"})
@@ -51,6 +52,8 @@ class Writer:
         # what the client has made before is no step: its result enters as it is
         self.producer: dict[str, Node] = {n.output: n for n in shared}
         self.taken = set(graph.shapes)
+        # rows of exponentials by the tensor that has them
+        self.rows: dict[str, Rows] = {}
 
     def fresh(self, name: str) -> str:
         """A tensor name that nothing has yet."""

@@ -14,7 +14,7 @@ import numpy as np
 
 from ...graph import Conv2d, Graph, Linear, Op, Shape
 from .curves import factors
-from .rows import log_sum_exp, softmax
+from .rows import exponentials, log_sum_exp, row_reciprocal, softmax
 
 if TYPE_CHECKING:
     from .steps import Writer
@@ -259,12 +259,12 @@ def matrices(write: Writer, node: Op, shapes: list[Shape], out: Shape) -> None:
             tall = write.put("reshape", f"{node.name}.rows", a, (*front, math.prod(same) * rows, inner))
             flat = write.put("reshape", f"{node.name}.factor", made.inputs[0], (*front, inner, columns))
             whole = (*front, math.prod(same) * rows, columns)
-            product = write.put("matrix_product", node.name, [tall, flat], whole)
+            product = write.put("matrix_product", node.name, [tall, flat], whole, **node.attrs)
             write.put("reshape", f"{node.name}.shape", product, out, node.output)
             return
         _beside(write, node, (made.inputs[0], b), (front, same), (rows, inner, columns))
         return
-    write.put("matrix_product", node.name, [a, b], out, node.output)
+    write.put("matrix_product", node.name, [a, b], out, node.output, **node.attrs)
 
 
 def _beside(
@@ -278,7 +278,7 @@ def _beside(
     wide = math.prod(same) * columns
     right = write.put("reshape", f"{node.name}.columns", turned, (*front, inner, wide))
     left = write.put("reshape", f"{node.name}.factor", factors[0], (*front, rows, inner))
-    product = write.put("matrix_product", node.name, [left, right], (*front, rows, wide))
+    product = write.put("matrix_product", node.name, [left, right], (*front, rows, wide), **node.attrs)
     parts = write.put("reshape", f"{node.name}.parts", product, (*front, rows, *same, columns))
     back = [*range(first), *range(first + 1, last + 1), first, last + 1]
     write.put("transpose", f"{node.name}.back", parts, (*front, *same, rows, columns), node.output, perm=back)
@@ -307,6 +307,7 @@ UNROLLED = {
     "abs": absolute,
     "average_pool": pool,
     "broadcast": broadcast,
+    "exponentials": exponentials,
     "function": function,
     "gather": gather,
     "hard_sigmoid": hard_sigmoid,
@@ -322,6 +323,7 @@ UNROLLED = {
     "mul": product,
     "pad": pad,
     "prelu": leaky,
+    "row_reciprocal": row_reciprocal,
     "settle": settle,
     "softmax": softmax,
     "square": product,

@@ -8,13 +8,18 @@ from dataclasses import dataclass
 import numpy as np
 
 from ...graph import Linear
+from .feedback import Moments
 
 Array = np.ndarray
 
 # layers with heavy weights get fewer bits, down to so many, rather than a narrower ring or coarse activations
 LEAST_WEIGHT_BITS = 6
+# what error feedback leaves of roundings, and that values behind a ReLU are mostly far below their range, in bits
+COARSER = 3
 # of weights: activations add at most as many, and plans hold 64
 MOST_FRACTION = 40
+# zero bits at the end that integers keep: opened values lose as many bits of a layer's result
+KEPT_ZEROS = 6
 # bits that layers of one weight an output have beyond the others', and the most: no sum of them needs room in the ring
 DIAGONAL_BITS, MOST_WEIGHT_BITS = 4, 16
 
@@ -23,30 +28,38 @@ DIAGONAL_BITS, MOST_WEIGHT_BITS = 4, 16
 class Quantised:
     """Integer weights of a layer that reads a version with some gain.
 
-    ``weight * 2^-frac_bits`` is near ``gain * float weights``.
+    ``weight * 2^-frac_bits`` is near ``gain * float weights``. ``rows`` are their L1 norms. ``shift`` is what error
+    feedback adds to the bias, a real number for every output.
     """
 
     weight: Array
     frac_bits: int
     rows: Array
+    shift: Array | float = 0.0
 
 
 class Weights:
     """Quantised weights by layer and gain, kept between attempts.
 
-    ``fewer`` holds layers with fewer bits than asked for.
+    ``fewer`` holds layers with fewer bits than asked for. With ``moments`` of what layers read, errors of rounding are
+    fed back; without, weights are rounded to nearest.
     """
 
-    def __init__(self, bits: int) -> None:
-        self.bits = bits
+    def __init__(self, bits: int, moments: Moments | None = None) -> None:
+        self.bits, self.moments = bits, moments
         self.kept: dict[tuple[str, float, int], Quantised] = {}
         self.fewer: dict[str, int] = {}
 
     def fork(self) -> Weights:
         """The same, with decisions of its own on fewer bits."""
-        other = Weights(self.bits)
+        other = Weights(self.bits, self.moments)
         other.kept, other.fewer = self.kept, dict(self.fewer)
         return other
+
+    @property
+    def coarser(self) -> int:
+        """Bits by which a layer's weights may be coarser than its activations where the ring does not hold both."""
+        return 0 if self.moments is None else COARSER
 
     def of(self, layer: Linear) -> int:
         """Bits of a layer's weights."""
@@ -74,14 +87,17 @@ class Weights:
                     fine += 1
                 while round(math.ldexp(top, fine)) > limit:
                     fine -= 1
-            integers = np.rint(np.ldexp(exact, fine)).astype(np.int16)
+            scaled = np.ldexp(exact, fine)
+            fed = None if self.moments is None else self.moments.rounded(layer, scaled, limit)
+            values, shift = (np.rint(scaled), 0.0) if fed is None else (fed[0], np.ldexp(fed[1], -fine) / gain)
+            integers = values.astype(np.int16)
             # zeros at the end of all of them say nothing, and cost the sums as many bits
-            idle = min(_zeros(integers), max(fine, 0))
+            idle = min(max(_zeros(integers) - KEPT_ZEROS, 0), max(fine, 0))
             integers, fine = integers >> idle, fine - idle
             if np.abs(integers).max(initial=0) <= np.iinfo(np.int8).max:
                 integers = integers.astype(np.int8)
             flat = integers.reshape(integers.shape[0], -1)
-            self.kept[key] = Quantised(integers, fine, np.abs(flat.astype(np.int64)).sum(axis=1))
+            self.kept[key] = Quantised(integers, fine, np.abs(flat.astype(np.int64)).sum(axis=1), shift)
         return self.kept[key]
 
 

@@ -34,6 +34,8 @@ struct Segments {
     /// Largest coefficient, and largest value.
     most: f64,
     top: f64,
+    /// Length of the interval up to the largest value, in segments.
+    used: f64,
 }
 
 /// Numbers that a candidate may vary.
@@ -47,7 +49,11 @@ struct Knobs {
 }
 
 impl Segments {
-    fn new((factor, rate): (f64, f64), (at, input): (Interval, Ring), segments: u32) -> Option<Self> {
+    fn new(
+        (factor, rate, limit): (f64, f64, f64),
+        (at, input): (Interval, Ring),
+        segments: u32,
+    ) -> Option<Self> {
         let most = input.bits().min(48);
         let room = |l: u32| (1u64 << l) - (1 << (l - segments)) - 1;
         let span = (at.high - at.low) as u64;
@@ -60,7 +66,9 @@ impl Segments {
         if whole >= f64::from(MOST_EXPONENT) {
             return None;
         }
-        let top = factor * (rate * at.high as f64 * unit(at.scale)).exp();
+        let end = (at.high as f64 * unit(at.scale)).min((limit / factor).ln() / rate);
+        let top = factor * (rate * end).exp();
+        let used = (end / unit(at.scale) - at.low as f64) * f64::from(multiplier) / 2f64.powi(length as i32);
         let exact = |y: f64| ((y - 1.0) * whole).exp();
         let fitted = |order| {
             let polynomial = powers(&interpolate(order, |t| exact(f64::midpoint(t, 1.0))));
@@ -76,7 +84,7 @@ impl Segments {
             .find(|(_, off)| *off < unit(26))
             .unwrap_or_else(|| fitted(MOST_ORDER));
         let most = top * whole.exp();
-        Some(Self { at, factor, segments, multiplier, bits, length, step, polynomial, off, most, top })
+        Some(Self { at, factor, segments, multiplier, bits, length, step, polynomial, off, most, top, used })
     }
 
     /// The form with these numbers, and the bound of its error.
@@ -157,13 +165,15 @@ impl Segments {
     fn pieces(&self, shape: &Shape, fraction: u32) -> Result<Pieces> {
         let length = 2f64.powi(self.length as i32);
         let first = self.at.low as f64 * f64::from(self.multiplier);
-        let last = (self.at.high - self.at.low) as f64 * f64::from(self.multiplier) / length + 1.0;
         let mut coefficients = Vec::new();
         for piece in 0..1u32 << self.segments {
             // The argument where the segment of this one and the holder's whole place end.
             let end = first + (f64::from(piece) + 1.0) * length - 0.5;
-            let size =
-                if f64::from(piece) > last { 0.0 } else { self.factor / 2.0 * (self.step * end).exp() };
+            let size = if f64::from(piece) > self.used + 1.0 {
+                0.0
+            } else {
+                self.factor / 2.0 * (self.step * end).exp()
+            };
             let fine = size / unit(fraction + FINE);
             coefficients.extend(self.polynomial.iter().map(|c| (c * fine).round() as i64));
         }
@@ -172,26 +182,22 @@ impl Segments {
 }
 
 impl Spline {
-    /// The cheapest form of `factor` e^(`rate` x) on `at`, both numbers positive, with one coefficient for each segment: as [`Self::fit`], for about half of
-    /// the bytes. `error` bounds every result; the errors have hardly a mean, so sums of many are as precise as the root of
+    /// The cheapest form of `factor` e^(`rate` x) on `at`, with one coefficient for each segment: as [`Self::fit`], for about half of the bytes. Arguments
+    /// whose value is above `limit` give anything; all three numbers are positive. `error` bounds every result; the errors have hardly a mean, so sums of many are as precise as the root of
     /// their number says.
     ///
     /// # Errors
     /// `Parameter` when no form of at most 2^8 segments reaches the error, a number is not positive, or the interval or scale is too large.
     pub fn exponential(
-        (factor, rate): (f64, f64),
+        (factor, rate, limit): (f64, f64, f64),
         (at, input): (Interval, Ring),
         scale: u32,
         error: f64,
     ) -> Result<Self> {
         let far = at.low.unsigned_abs().max(at.high.unsigned_abs()) >> 46 != 0;
         let positive = |x: f64| x > 0.0 && x.is_finite();
-        if scale > 26
-            || at.scale > 40
-            || at.low > at.high
-            || far
-            || ![factor, rate, error].iter().all(|x| positive(*x))
-        {
+        let numbers = [factor, rate, limit, error];
+        if scale > 26 || at.scale > 40 || at.low > at.high || far || !numbers.iter().all(|x| positive(*x)) {
             return Err(MpcError::Parameter {
                 what: "fractional bits of an exponential",
                 got: scale.into(),
@@ -200,7 +206,7 @@ impl Spline {
         }
         let mut best: Option<(u64, Self)> = None;
         for segments in 1..=8 {
-            if let Some(found) = Segments::new((factor, rate), (at, input), segments) {
+            if let Some(found) = Segments::new((factor, rate, limit), (at, input), segments) {
                 found.cheapest((scale, error), &mut best)?;
             }
         }

@@ -20,6 +20,12 @@ pub struct StageSpec {
     pub kind: StageKind,
 }
 
+/// Whether a choice is not made: then it is not written.
+#[allow(clippy::trivially_copy_pass_by_ref, reason = "serde passes fields by reference")]
+fn is_false(choice: &bool) -> bool {
+    !*choice
+}
+
 /// What a stage computes. Which trust models allow it stands in [`super::STAGES`].
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(tag = "kind", rename_all = "snake_case", deny_unknown_fields)]
@@ -93,8 +99,13 @@ pub enum StageKind {
     HardSwish { quarter: u64, bits: u32 },
     /// A function of one variable, of every element.
     Function(Box<FunctionSpec>),
-    /// Product of two tensors, element by element and broadcast to the result's shape, divided by 2^bits; twice the same: a square.
-    Product { bits: u32 },
+    /// Product of two tensors, element by element and broadcast to the result's shape, divided by 2^bits; twice the same: a square. `within`: the result's
+    /// reach bounds it more tightly than the factors' reaches do, so it is computed in a ring for the result.
+    Product {
+        bits: u32,
+        #[serde(default, skip_serializing_if = "is_false")]
+        within: bool,
+    },
     /// Products of two tensors of matrices, `[..., n, k]` and `[..., k, m]`, divided by 2^bits.
     MatrixProduct { bits: u32 },
     /// The same elements in another shape.

@@ -187,6 +187,38 @@ fn ends_inside_need_no_comparison() {
     assert!(inside < one && one < both, "{inside} {one} {both}");
 }
 
+/// A product that its result's reach bounds is computed in a ring for that: fewer bytes, the same values.
+#[test]
+fn a_product_within_its_result_takes_the_ring_of_the_result() {
+    let made = |within: bool| {
+        let (mut net, t) = wide(6);
+        let s = apply(&mut net, t, &SIGMOID);
+        let p = net.product(s, t, &net.shape(t), 12);
+        // What is known of the factor is far more than it has; a sigmoid takes the other one no further.
+        let of = |net: &Net, tensor: usize, field: &str| net.tensors[tensor][field].as_u64().unwrap();
+        net.tensors[s]["bound"] = (of(&net, s, "bound") << 4).into();
+        let most = (of(&net, t, "bound") << of(&net, s, "frac_bits")) >> 12;
+        net.tensors[p]["bound"] = (most + most / 64 + 2).into();
+        if within {
+            net.stages.last_mut().unwrap()["within"] = true.into();
+        }
+        let o = net.truncate(p, 3, "any", true);
+        net.open("out", o);
+        net
+    };
+    let bytes = |net: &Net| {
+        let plan = plan_of(net).unwrap();
+        let at = plan.stages().iter().position(|s| matches!(s.kind, Kind::Product(_))).unwrap();
+        predict(&plan, &Layers::new(&plan).unwrap(), OtKind::SoftSpoken, 1).stages[at].bytes()
+    };
+    let (wide, mut net) = (made(false), made(true));
+    assert!(20 * bytes(&net) < 19 * bytes(&wide), "{} {}", bytes(&net), bytes(&wide));
+    let plan = plan_of(&net).unwrap();
+    let inputs = random_inputs(&mut net, &plan, 3);
+    let run = run(&plan, &inputs, 3, TwoPartyOptions::default()).unwrap();
+    verify(&net, &plan, &inputs, 3, &run);
+}
+
 /// What either party receives in these stages is uniform, and no share follows its value, whether inputs are all equal or random.
 #[test]
 fn views_of_functions_and_products_are_uniform_and_follow_no_value() {

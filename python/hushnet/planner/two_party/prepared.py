@@ -1,0 +1,131 @@
+"""What plans of a graph with different bits and methods have in common: its regions and the ranges of its tensors."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from ...graph import Graph
+from ...options import TwoParty
+from ...plan import PlanError
+from ..check import check_graph
+from ..inputs import scale_inputs
+from ..ranges import InputRanges, Ranges, from_calibration, from_intervals, input_intervals
+from ..rewrite import _prune
+from .constants import constants_from_inputs
+from .curves import fused, opened_up
+from .feedback import Moments
+from .masking import bounded_masks
+from .means import divided_last
+from .opened import strip_for_argmax
+from .regions import Regions, split
+from .rows import narrow_rows, recognised, settled
+
+Array = np.ndarray
+
+
+@dataclass(frozen=True)
+class Prepared:
+    """A graph that is ready to be planned.
+
+    Attributes:
+        name, outputs: of the network, and of its outputs as it was given.
+        graph: as it is computed in the clear; ``shared`` has functions as one op.
+        regions: who computes what.
+        ranges: of all tensors, before any rounding.
+        moments: of what layers read, where weights are rounded with feedback.
+    """
+
+    name: str
+    outputs: list[str]
+    graph: Graph
+    shared: Graph
+    regions: Regions
+    ranges: Ranges
+    moments: Moments | None = None
+
+
+def prepare(
+    graph: Graph, samples: dict[str, Array] | None, settings: TwoParty, moments: Moments | None = None
+) -> Prepared:
+    """All that comes before bits are chosen; the settings' bits and methods change nothing here.
+
+    Args:
+        moments: empty ones, which are taken from the samples.
+
+    Raises:
+        PlanError: what cannot be planned, with the layer and what to do.
+    """
+    graph = check_graph(graph)
+    input_range, name = settings.input_range, settings.name or graph.name
+    if settings.input_scales:
+        graph = scale_inputs(graph, samples, settings.margin, input_range)
+    output_names = list(graph.outputs)
+    if settings.reveal == "argmax":
+        graph = strip_for_argmax(graph)
+    graph, masks = bounded_masks(recognised(graph), lambda g: _reach(g, samples, settings.margin, input_range))
+    whole = divided_last(settled(fused(graph)))
+    graph = constants_from_inputs(whole)
+    shapes = {**whole.shapes, **graph.shapes}
+    graph = Graph(graph.name, list(graph.inputs), list(graph.outputs), shapes, list(graph.nodes))
+    _prune(graph)
+    regions = split(graph)
+    # in the clear a function is the ops that it was made of, and so is a network that is measured
+    regions = replace(regions, head=opened_up(regions.head), tail=opened_up(regions.tail))
+    shared, graph = graph, replace(graph, nodes=opened_up(graph.nodes))
+    if settings.reveal == "argmax":
+        _check_scores(graph, regions)
+    ranges = _ranges(graph, regions, samples, settings.margin, input_range, moments)
+    ranges.limit.update({t: max(most, ranges.limit.get(t, 0.0)) for t, most in masks.items()})
+    regions = replace(regions, shared=narrow_rows(regions.shared, ranges.limit))
+    return Prepared(name, output_names, graph, shared, regions, ranges, moments)
+
+
+def _reach(graph: Graph, samples: dict[str, Array] | None, margin: float, declared: InputRanges) -> Mapping[str, float]:
+    """The largest absolute value of every tensor; nothing where neither data nor declared ranges bound them all."""
+    if samples is not None:
+        return from_calibration(graph, samples, margin, declared).limit
+    try:
+        return from_intervals(graph, input_intervals(graph, declared)).limit
+    except PlanError:
+        return {}
+
+
+def _check_scores(graph: Graph, regions: Regions) -> None:
+    """What is opened as the index of the largest score.
+
+    Raises:
+        PlanError: it is not one output of several scores that is computed on shares.
+    """
+    found = ", ".join(regions.opened)
+    if len(regions.opened) == 1 and math.prod(graph.shapes[found]) == 1:
+        raise PlanError(
+            f"reveal='argmax' needs several scores, and {found!r} is one, whose sign is the label; use reveal='output'"
+        )
+    if regions.tail or len(regions.opened) != 1:
+        advice = f"until={found!r} does" if len(regions.opened) == 1 else f"{found} are computed on shares"
+        raise PlanError(
+            "reveal='argmax' needs one output that is computed on shares; end the network in its scores: " + advice
+        )
+
+
+def _ranges(
+    graph: Graph,
+    regions: Regions,
+    samples: dict[str, Array] | None,
+    margin: float,
+    declared: InputRanges,
+    moments: Moments | None,
+) -> Ranges:
+    """Calibrated ranges, and ``moments`` of what layers read.
+
+    Or, without data, intervals of what enters (everything else then follows from integer bounds).
+    """
+    if samples is not None:
+        return from_calibration(graph, samples, margin, declared, watch=None if moments is None else moments.watch)
+    inputs = input_intervals(graph, declared)
+    front = Graph(graph.name, graph.inputs, regions.entering, graph.shapes, list(regions.head))
+    return from_intervals(front, inputs)

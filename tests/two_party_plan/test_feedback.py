@@ -1,0 +1,113 @@
+"""Weights rounded with error feedback: the same bytes, smaller errors on rows that rounding has not seen."""
+
+from __future__ import annotations
+
+import itertools
+
+import numpy as np
+import pytest
+from hushnet.graph import Graph, Linear
+from hushnet.plan import Plan
+from hushnet.planner import compile, validate
+from hushnet.planner.ranges import plan_geometry
+from hushnet.planner.two_party.feedback import LEAST_ROWS, TOGETHER, Moments, parts, passed_on
+from hushnet.reference import two_party as reference
+from hushnet.reference.float import evaluate
+from hushnet.reference.linear import apply, windows
+
+from tests.planner.planner_graphs import Builder
+
+
+def pictures(count: int, seed: int, channels: int = 3) -> np.ndarray:
+    """Random pictures whose neighbouring pixels are nearly alike, as photos' are."""
+    rng = np.random.default_rng(seed)
+    coarse = np.repeat(np.repeat(rng.normal(size=(count, channels, 4, 4)), 2, axis=2), 2, axis=3)
+    return np.maximum(coarse + 0.3 * rng.normal(size=coarse.shape), 0)
+
+
+def network() -> Graph:
+    return Builder((3, 8, 8), seed=2).conv(8).op("relu").conv(8).op("relu").dense(4).done()
+
+
+def planned(rounding: str, bits: int = 5) -> Plan:
+    return compile(
+        network(), trust="two-party", calibration=pictures(48, 0), weight_bits=bits, most_bits=16, rounding=rounding
+    )
+
+
+def off(plan: Plan, rows: np.ndarray) -> float:
+    """The root of the mean square of errors on fresh rows."""
+    want = evaluate(network(), {"x": rows})
+    got = next(iter(reference.run(plan, rows).values()))
+    return float(np.sqrt(np.mean(np.square(got - next(iter(want.values()))))))
+
+
+def test_fed_back_errors_are_smaller_at_the_same_bytes_and_the_statement_holds() -> None:
+    fresh = pictures(300, 1)
+    nearest, fed = planned("nearest"), planned("feedback")
+    assert off(fed, fresh) < off(nearest, fresh) / 2
+    for key in ("bytes_up", "bytes_down", "rounds", "setup_bytes"):
+        assert fed.predicted[key] == nearest.predicted[key]
+    validate(fed)
+    want = next(iter(evaluate(network(), {"x": fresh}).values()))
+    got = next(iter(reference.run(fed, fresh, units=np.random.default_rng(2)).values()))
+    assert (np.abs(got - want).max(axis=1) > fed.predicted["max_error"]).mean() <= 0.01
+
+
+def test_weights_stay_within_their_bits_and_a_plan_is_the_same_twice() -> None:
+    one, two = planned("feedback"), planned("feedback")
+    assert one.document == two.document
+    for _, stage in one.linear_stages():
+        weight = one.weights[stage["weights"]]
+        assert np.abs(weight).max() <= 15 and (weight == two.weights[stage["weights"]]).all()
+
+
+def test_without_correlations_rounding_is_to_nearest() -> None:
+    weights = np.random.default_rng(0).normal(size=(1, 12, 3)) * 9
+    assert (passed_on(weights, np.eye(12)[None], 100) == np.rint(weights)).all()
+    assert np.abs(passed_on(weights * 99, np.eye(12)[None], 7)).max() == 7
+
+
+def test_inputs_that_go_together_take_back_one_anothers_errors() -> None:
+    """Two inputs that are always equal: of the sum of their weights at most half a unit is lost."""
+    geometry = Linear("fc", "x", "y", Builder((40,)).dense(3).done().nodes[0].geometry, np.zeros((3, 40)), np.zeros(3))
+    rng = np.random.default_rng(1)
+    x = np.repeat(rng.normal(size=(2000, 20)), 2, axis=1)
+    moments = Moments()
+    layer = Linear("fc", "x", "y", geometry.geometry, rng.normal(size=(3, 40)) * 5, np.zeros(3))
+    moments.watch(Graph("g", ["x"], ["y"], {"x": (40,), "y": (3,)}, [layer]), {"x": x}, 0, len(x))
+    integers, shift = moments.rounded(layer, layer.weight, 127)
+    pairs = (layer.weight - integers).reshape(3, 20, 2).sum(axis=2)
+    assert (
+        np.abs(pairs).max() < 0.6
+        and np.abs((layer.weight - np.rint(layer.weight)).reshape(3, 20, 2).sum(2)).max() > 0.8
+    )
+    # the bias takes what is left of the mean
+    seen = x[::2]
+    assert np.allclose(shift, (layer.weight - integers) @ seen.mean(axis=0))
+
+
+@pytest.mark.parametrize("groups", [1, 3])
+def test_windows_are_what_a_convolution_sums(groups: int) -> None:
+    builder = Builder((3, 8, 8), seed=3)
+    layer = builder.conv(6, groups=groups).done().nodes[0] if groups > 1 else builder.conv(6).done().nodes[0]
+    x, geometry = pictures(2, 5), plan_geometry(layer.geometry)
+    found = windows(geometry, x, 50, np.random.default_rng(0))
+    sums = np.einsum("ngk,gok->ngo", found, layer.weight.reshape(groups, 6 // groups, -1)).reshape(50, 6)
+    every = apply(geometry, layer.weight, x).transpose(0, 2, 3, 1).reshape(-1, 6)
+    assert all(np.isclose(every, row).all(axis=1).any() for row in sums)
+
+
+def test_parts_cover_all_inputs_and_few_rows_take_no_part() -> None:
+    for inputs in (1, TOGETHER, TOGETHER + 1, 5 * TOGETHER - 1):
+        found = list(parts(inputs))
+        assert found[0][0] == 0 and found[-1][1] == inputs and max(b - a for a, b in found) <= TOGETHER
+        assert all(before[1] == after[0] for before, after in itertools.pairwise(found))
+    plan = compile(network(), trust="two-party", calibration=pictures(LEAST_ROWS - 1, 0), precision=12)
+    other = compile(network(), trust="two-party", calibration=pictures(LEAST_ROWS, 0), precision=12)
+    exact = {n.output: n for n in network().nodes if isinstance(n, Linear)}
+    for each, nearest in ((plan, True), (other, False)):
+        stage = each.linear_stages()[0][1]
+        fine = each.tensors[stage["out"]]["frac_bits"] - each.tensors[stage["in"]]["frac_bits"]
+        rounded = np.rint(np.ldexp(next(iter(exact.values())).weight, fine))
+        assert (each.weights[stage["weights"]] == rounded).all() == nearest
