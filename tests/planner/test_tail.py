@@ -104,3 +104,12 @@ def test_a_look_up_is_zeros_and_ones_of_two_bits():
     assert (np.abs(seen - table[ids[:3]]) <= rounding).all()
     outside = run(plan, {"i": np.array([[300, -301, 5, 10_000]], dtype=float)})["y"]
     assert not outside[0, [0, 1, 3]].any() and outside[0, 2].any()
+
+
+def test_an_error_that_no_rule_bounds_is_the_one_that_was_seen() -> None:
+    """A logarithm behind a hard sigmoid: zero is in its range, and the plan held an infinite number."""
+    graph = Builder((6,), seed=3).dense(4, gain=2.8).op("hard_sigmoid", alpha=0.2, beta=0.5).op("log").done()
+    x = np.random.default_rng(7).uniform(-1, 1, (80, 6))
+    plan = compile(graph, calibration=x[:40], batch=8, margin=2.0)
+    off = np.abs(run(plan, x[40:])[graph.outputs[0]] - evaluate(graph, {"x": x[40:]})[graph.outputs[0]]).max()
+    assert off <= plan.predicted["max_error"] < 0.1

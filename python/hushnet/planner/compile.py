@@ -369,7 +369,9 @@ def _seen(
         errors[name] = likely(off.reshape(len(off), -1).max(axis=1, initial=0.0))
     for output, tail in behind.items():
         most = carried(graph, tail, output, errors, ranges.limit)
-        found[output] = replace(found[output], likely=max(found[output].likely, most))
+        # behind a logarithm or a division no rule may bound the error: what was seen stands alone
+        if np.isfinite(most):
+            found[output] = replace(found[output], likely=max(found[output].likely, most))
     return found
 
 

@@ -144,7 +144,8 @@ def cheapest(
         if best is None or _shortage(plan) < _shortage(best):
             best = plan
             passed.clear()
-        lacking, below = asked - _reached(plan), _bits(rung)
+        if leaps:
+            lacking, below = asked - _reached(plan), _bits(rung)
     for rung in reversed(passed):
         plan = tried(rung)
         if plan is not None:
