@@ -123,6 +123,9 @@ class ServerHandle:
     def sessions(self) -> int:
         """Sessions that may be in work at once: ``max_sessions``, or fewer where ``memory_limit`` does not hold so many."""
     @property
+    def session_memory(self) -> dict[str, int]:
+        """The most bytes that one session of any model may hold: ``session`` from its slot to its end, ``set_up`` from its first work on, ``block`` while the largest block is in work."""
+    @property
     def running(self) -> bool: ...
     def reload_certificate(self) -> None:
         """Reads the certificate and its key again, for connections from now on.
@@ -211,6 +214,9 @@ def serve(
     sessions_per_peer: int | None = None,
     hourly_bytes_per_peer: int | None = None,
     hourly_bytes: int | None = None,
+    keys: Path | None = None,
+    keys_quota: int | None = None,
+    keys_age: float | None = None,
 ) -> ServerHandle:
     """Starts a server (``/ws``, ``/healthz``, ``/metrics``) on threads of its own and returns at once.
 
@@ -219,7 +225,7 @@ def serve(
         weight_memory: as in :func:`run`.
         port: 0 for any free one.
         tls_cert: PEM file with the certificate chain; with ``tls_key``.
-        memory_limit: bytes of all sessions together; lowers the number of sessions.
+        memory_limit: bytes of all sessions together. What a session holds between blocks lowers the number of sessions; what a block needs is waited for.
         idle_timeout: seconds to wait for a frame that is due.
         handshake_timeout: seconds for TLS, HTTP and the greeting.
         record: file to which everything that clients encrypt is appended as it came.
@@ -236,6 +242,9 @@ def serve(
         list_models: clients that ask for a model that there is not learn the names of those that there are.
         connections_per_peer, sessions_per_peer: of one peer at once; None for no limit of their own.
         hourly_bytes_per_peer, hourly_bytes: bytes of frames in an hour, of one peer and of all.
+        keys: folder that evaluation keys of non-interactive clients are kept in.
+        keys_quota: bytes of all keys in the folder (default 16 GiB); those used longest ago make room.
+        keys_age: seconds after which keys that no session has used are removed (default 30 days).
 
     Raises:
         PlanError: a plan has no weights, or one session needs more than ``memory_limit``.
@@ -259,6 +268,7 @@ def connect(
     model: str | None = None,
     token: str | None = None,
     cert: tuple[Path, Path] | None = None,
+    keys: Path | None = None,
 ) -> Client:
     """Connects to ``hush://host:port``, ``hushs://`` (TLS), ``ws://`` or ``wss://`` and receives the server's plan.
 
@@ -274,6 +284,7 @@ def connect(
         plan_digest: 64 hexadecimal digits that a two-party plan's digest must be.
         model: the one of several to ask for; ``hush://host/NAME`` says it, too.
         token: what shows that this client may ask; it goes over TLS only, or to this machine.
+        keys: folder that the secret of this client's keys is kept in between non-interactive sessions with this server.
         cert: PEM files of certificate and key, for servers that ask clients for them.
     """
 
@@ -359,8 +370,8 @@ def linear_norm(method_name: str, geometry_json: str, ring_degree: int, weights:
     """Norm of the weights that a method's noise rests on; ``weights`` are flat, in the plan's order."""
 
 def packed_layer_cost(geometry_json: str, ring_degree: int, ring_bits: int) -> dict[str, int]:
-    """``tiles``, ``input_polys``, ``output_polys``, ``products``, ``weight_polys``, ``outputs``, ``bytes_up`` and ``bytes_down`` of a
-    packed layer for one image; ValueError when it does not fit."""
+    """``tiles``, ``input_polys``, ``output_polys``, ``products``, ``weight_polys``, ``prepared_bytes``, ``outputs``, ``bytes_up`` and ``bytes_down``
+    of a packed layer for one image; ValueError when it does not fit."""
 
 def matrix_product_cost(sizes: tuple[int, int, int, int], reaches: tuple[int, int]) -> tuple[dict[str, int], float]:
     """Of a product of shared matrices (heads, rows, inner axis, columns), operands below ``2^reach``: ``ring_bits``, ``requests``,

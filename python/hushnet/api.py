@@ -456,6 +456,9 @@ def serve(
     sessions_per_peer: int | None = None,
     hourly_bytes_per_peer: int | None = None,
     hourly_bytes: int | None = None,
+    keys: str | Path | None = None,
+    keys_quota: int | None = None,
+    keys_days: float | None = None,
     allow_insecure: bool = False,
 ) -> _native.ServerHandle:
     """Starts a server in the background; ``handle.port`` tells the port, ``handle.stop()`` ends it.
@@ -467,7 +470,8 @@ def serve(
         port: 0 for any free one.
         tls_cert: PEM file with the certificate chain; with ``tls_key``.
         max_sessions: in work at once. A client takes a slot when it sends something to work on, not when it connects.
-        memory_limit: bytes of all sessions together; lowers the number of sessions.
+        memory_limit: bytes of all sessions together. What a session holds between blocks lowers the number of sessions;
+            what a block needs is waited for.
         idle_timeout: seconds to wait for a frame that is due.
         handshake_timeout: seconds for TLS, HTTP and the greeting.
         grace: seconds that blocks in work have when the server stops.
@@ -490,6 +494,10 @@ def serve(
         sessions_per_peer: in work at once, of one peer: the owner of a token, a certificate, or an address.
         hourly_bytes_per_peer: bytes of frames in an hour, both ways together, of one peer.
         hourly_bytes: bytes of frames in an hour of all peers.
+        keys: non-interactive: folder that clients' evaluation keys are kept in, so that a client that comes again sends
+            none, also after a restart.
+        keys_quota: bytes of all keys in the folder (default 16 GiB); those used longest ago make room.
+        keys_days: keys that no session has used for so many days are removed (default 30).
         allow_insecure: serve plans below 128 bits.
 
     Raises:
@@ -523,6 +531,9 @@ def serve(
         sessions_per_peer=sessions_per_peer,
         hourly_bytes_per_peer=hourly_bytes_per_peer,
         hourly_bytes=hourly_bytes,
+        keys=None if keys is None else Path(keys),
+        keys_quota=keys_quota,
+        keys_age=None if keys_days is None else keys_days * 86400,
     )
 
 
@@ -579,6 +590,7 @@ def connect(
     model: str | None = None,
     token: str | None = None,
     cert: tuple[str | Path, str | Path] | None = None,
+    keys: str | Path | None = None,
 ) -> Connection:
     """Connects to ``hush://host:port`` (``hushs://`` with TLS.
 
@@ -597,6 +609,8 @@ def connect(
         model: the one of several to ask for; ``hush://host/NAME`` and ``ws://host/ws/NAME`` say it, too.
         token: what shows that this client may ask. It goes over TLS with a verified certificate, or to this machine.
         cert: PEM files of certificate and key, for servers that ask clients for them.
+        keys: folder that the secret of this client's keys is kept in, so that the next session with this server sends
+            none where the server keeps them, too (non-interactive). The server learns that the same client comes again.
     """
     folder = Path(setups) if setups is not None else None
     return Connection(
@@ -614,5 +628,6 @@ def connect(
             model=model,
             token=token,
             cert=None if cert is None else (Path(cert[0]), Path(cert[1])),
+            keys=Path(keys) if keys is not None else None,
         )
     )

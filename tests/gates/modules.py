@@ -81,6 +81,8 @@ MODULES: dict[str, dict[str, set[str]]] = {
         "error": {"plan", "program"},
         # Counts of what plans cost.
         "tally": set(),
+        # Files that parties keep between sessions.
+        "store": set(),
         "compute": {"error"},
         "io": {"compute", "error", "plan", "program"},
         "trace": {"plan"},
@@ -98,6 +100,7 @@ MODULES: dict[str, dict[str, set[str]]] = {
             "program",
             "public",
             "session",
+            "store",
             "tally",
             "trace",
             "wire",
@@ -111,6 +114,7 @@ MODULES: dict[str, dict[str, set[str]]] = {
             "program",
             "public",
             "session",
+            "store",
             "tally",
             "trace",
             "wire",

@@ -33,6 +33,7 @@ CLIENT: dict[str, set[str]] = {
     "runtime/src/client_aided/coefficients/client.rs": {"TileKeys"},
     "runtime/src/client_aided/tiles.rs": {"Worker"},
     "runtime/src/non_interactive/client.rs": {"NonInteractiveClient"},
+    "runtime/src/non_interactive/kept.rs": {"KeptSecret"},
     "runtime/src/session/client.rs": {"AnyClient"},
     # What shows that a client may ask; the server knows hashes.
     "runtime/src/transport/token.rs": {"AccessToken"},
@@ -55,7 +56,8 @@ SERVER: dict[str, set[str]] = {
     "runtime/src/client_aided/coefficients/server.rs": {"TileServer"},
     "runtime/src/client_aided/layer.rs": {"Layer"},
     "runtime/src/client_aided/server.rs": {"ServerPlan"},
-    "runtime/src/non_interactive/server.rs": {"NonInteractiveModel"},
+    "runtime/src/non_interactive/key_store.rs": {"KeyStore"},
+    "runtime/src/non_interactive/server.rs": {"KeepingKeys", "NonInteractiveModel"},
     "runtime/src/session/server.rs": {"AnyModel"},
     "runtime/src/two_party/server.rs": {"TwoPartyModel"},
 }
@@ -91,7 +93,12 @@ PUBLIC: dict[str, set[str]] = {
     # The seed of masks, and sums of masks; secrets come with every call.
     "runtime/src/client_aided/coefficients/client.rs": {"TileClient"},
     "runtime/src/non_interactive/engine/mod.rs": {"EvaluationKeys", "KeysNeeded"},
+    # Where a client keeps its keys: a path and an address.
+    "runtime/src/non_interactive/kept.rs": {"KeyFolder"},
+    "runtime/src/non_interactive/key_store.rs": {"KeyHash", "KeyPolicy"},
     "runtime/src/non_interactive/messages.rs": {"KeyFrame", "KeyKind"},
+    # The hash of keys, and whether they are known.
+    "runtime/src/wire.rs": {"Keys"},
     # Who is served and who waits: numbers and times.
     "runtime/src/transport/slots.rs": {"State"},
 }
@@ -140,6 +147,7 @@ SERVER_FILES: dict[str, tuple[str, ...]] = {
         "layers/src/ckks_batch/run.rs",
         "layers/src/packed/server.rs",
         "runtime/src/non_interactive/engine/server.rs",
+        "runtime/src/non_interactive/key_store.rs",
         "runtime/src/non_interactive/server.rs",
     ),
 }
@@ -177,6 +185,7 @@ CLIENT_FILES: dict[str, tuple[str, ...]] = {
         "layers/src/packed/client.rs",
         "runtime/src/non_interactive/client.rs",
         "runtime/src/non_interactive/engine/client.rs",
+        "runtime/src/non_interactive/kept.rs",
     ),
 }
 # Folders of two-party linear methods go by path: in every folder below, `client.rs` is the client's and all its types

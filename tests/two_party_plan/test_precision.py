@@ -78,7 +78,7 @@ def test_a_search_of_large_networks_passes_over_bits_that_cannot_be_enough():
 
     # two bits short: the next rung may do
     cheapest(make([5.0, 7.5]), RUNGS, 7.0, leaps=True)
-    assert [t[:2] for t in tried] == [(8, "auto"), (8, "auto")]
+    assert [t[:2] for t in tried] == [(8, "auto"), (8, "auto")] and tried[1][2]["rounding"] == "feedback"
     tried.clear()
     # nine bits short: no rung of at most five bits more is tried
     found = cheapest(make([-2.0, 3.0, 4.0]), RUNGS, 7.0, leaps=True)

@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
+import json
 import statistics
 from typing import Any
 
 import hushnet
 import numpy as np
-from hushnet import Model
+from hushnet import Model, _native
 from hushnet.graph import Conv2d, Graph, Linear, Op
 from hushnet.planner import compile
 
-from hushnet_bench.protocol_processes import measure
+from hushnet_bench import peers
+from hushnet_bench.protocol_processes import core, measure
 from hushnet_bench.registry import Benchmark
 
 SPU = "SPU 0.9.5 Cheetah, 64-bit ring, AVX2, microseconds and bytes an element"
@@ -34,6 +36,11 @@ CASES: dict[str, tuple[tuple[float, float], tuple[int, int] | None]] = {
 def rows(*, quick: bool, threads: int, progress: Any) -> list[dict[str, Any]]:
     """A row a case: medians of several runs, bytes, messages in turn, the largest error and its bound."""
     values, repeat = (1 << 10, 1) if quick else (1 << 16, 5)
+    rival: dict[str, dict[str, Any]] = {"": {"error": "left out of --quick"}}
+    if not quick:
+        if progress:
+            progress("smooth: SPU", 0, len(CASES))
+        rival = peers.measure("spu", "spu_cheetah.py", [*RIVALS, "--runs", "3", "--cores", f"{core(0)},{core(1)}"])
     out = []
     for case, (interval, published) in CASES.items():
         if progress:
@@ -55,13 +62,37 @@ def rows(*, quick: bool, threads: int, progress: Any) -> list[dict[str, Any]]:
         }
         if published:
             row["published"] = f"{SPU}: {published[0]}, {published[1]}"
-        out.append(row | first)
-    out.append(softmax(quick=quick))
+        out.append(row | first | _beside(rival, case, row))
+    for heads in (0, 1 if quick else HEADS):
+        row = softmax(quick=quick, heads=heads)
+        out.append(row | _beside(rival, "softmax", row))
     return out
 
 
+def _beside(rival: dict[str, dict[str, Any]], case: str, ours: dict[str, Any]) -> dict[str, Any]:
+    """SPU's figures an element, of as many as :data:`RIVAL_VALUES`, in the same run."""
+    if case not in RIVALS:
+        return {}
+    row = rival.get(case) or rival.get("") or {"error": "not measured"}
+    if "error" in row:
+        return {"peer": row["error"]}
+    each = 1e6 * row["seconds"] / RIVAL_VALUES
+    return {
+        "peer": row["peer"],
+        "peer_microseconds_per_element": each,
+        "peer_bytes_per_element": None if row["bytes"] is None else row["bytes"] / RIVAL_VALUES,
+        "peer_max_error": row["max_error"],
+        "times_faster": each / ours["microseconds_per_element"],
+    }
+
+
+# what SPU runs beside, on so many elements
+RIVALS = ("sigmoid", "silu", "gelu", "tanh", "exp", "reciprocal", "inverseroot", "product", "softmax")
+RIVAL_VALUES = 1 << 13
 # elements of a softmax's row, and what SPU took for 64 rows: microseconds and bytes an element
 ROW, PUBLISHED_SOFTMAX = 128, (553, 4950)
+# elements of a value in attention, and heads that are measured
+EACH, HEADS = 32, 4
 
 
 def softmax_network(rows: int) -> Graph:
@@ -76,30 +107,77 @@ def softmax_network(rows: int) -> Graph:
     return Graph("softmax", ["x"], ["y"], {"x": shape, "logits": shape, "softmax": shape, "y": mean}, nodes)
 
 
-def softmax(*, quick: bool) -> dict[str, Any]:
-    """Softmax of rows of 128 in a plan: bytes of its stages with their oblivious transfers, and the largest error."""
-    rows, repeat = (4, 1) if quick else (512, 3)
-    graph, rng = softmax_network(rows), np.random.default_rng(0)
-    x = rng.normal(size=(4, rows, 1, ROW)) * 2
-    plan = compile(graph, trust="two-party", calibration=x, weight_bits=8)
-    results = [hushnet.run(Model(plan), x[:1], threads=1) for _ in range(repeat)]
-    # between the layers: truncation of logits to softmax
-    stages = [
-        [s for s in r.trace["stages"] if s["kind"] not in {"linear", "client", "share", "reveal"}] for r in results
+def attention_network(heads: int) -> Graph:
+    """Logits of heads of rows, their softmax times values of :data:`EACH` elements, and the rows' mean."""
+    shapes = {
+        "x": (heads * ROW, 1, ROW),
+        "v": (heads * ROW, 1, EACH),
+        "products": (heads, ROW, EACH),
+        "rows": (heads * ROW, 1, EACH),
+        "y": (1, 1, EACH),
+    }
+    nodes: list[Linear | Op] = []
+    for name, width in (("x", ROW), ("v", EACH)):
+        shape, made = shapes[name], f"{name}.layer"
+        one = Conv2d(shape, shape, (1, 1), groups=heads * ROW)
+        nodes.append(Linear(made, name, made, one, np.ones((heads * ROW, 1, 1, 1)), np.zeros(heads * ROW)))
+        nodes.append(Op(f"{name}.heads", "reshape", [made], f"{name}.heads"))
+        shapes |= {made: shape, f"{name}.heads": (heads, ROW, width)}
+    shapes["softmax"] = shapes["x.heads"]
+    mean = Conv2d(shapes["rows"], shapes["y"], (1, 1))
+    weights = np.full((1, heads * ROW, 1, 1), 1 / (heads * ROW))
+    nodes += [
+        Op("softmax", "softmax", ["x.heads"], "softmax", {"axis": 2}),
+        Op("products", "matmul", ["softmax", "v.heads"], "products"),
+        Op("rows", "reshape", ["products"], "rows"),
+        Linear("mean", "rows", "y", mean, weights, np.zeros(1)),
     ]
-    stages = [[s for s in found if not s["name"].startswith("y.")] for found in stages]
+    return Graph("attention", ["x", "v"], ["y"], shapes, nodes)
+
+
+def softmax(*, quick: bool, heads: int = 0) -> dict[str, Any]:
+    """Softmax of rows of 128 in a plan: bytes of its stages with their oblivious transfers, and the largest error.
+
+    Args:
+        quick: fewer rows.
+        heads: of attention, where the division stands behind the product of matrices; 0: softmax in front of a layer.
+    """
+    rows, repeat = (heads * ROW or 4, 1) if quick else (heads * ROW or 512, 3)
+    rng = np.random.default_rng(0)
+    graph = attention_network(heads) if heads else softmax_network(rows)
+    x = {"x": rng.normal(size=(4, rows, 1, ROW)) * 2}
+    if heads:
+        x["v"] = rng.normal(size=(4, rows, 1, EACH))
+    model = Model(compile(graph, trust="two-party", calibration=x, weight_bits=8))
+    one = {k: v[:1] for k, v in x.items()}
+    results = [hushnet.run(model, one, threads=1) for _ in range(repeat)]
+
+    def counts(stage: dict[str, Any]) -> bool:
+        # between the layers: truncation of logits to softmax, and the division behind a product
+        outside = {"linear", "client", "share", "reveal", "matrix_product"}
+        return stage["kind"] not in outside and not stage["name"].startswith(("y.", "v.", "rows"))
+
+    stages = [[s for s in r.trace["stages"] if counts(s)] for r in results]
     seconds = statistics.median(sum(s["seconds"] for s in found) for found in stages)
-    exact = np.exp(x[:1] - x[:1].max(axis=-1, keepdims=True))
-    exact = (exact / exact.sum(axis=-1, keepdims=True)).mean(axis=1, keepdims=True)
+    told = json.loads(_native.clocked_two_party(model.plan.to_bytes(), one, runs=2))["runs"]
+    chosen = [i for i, s in enumerate(model.plan.stages) if counts(s)]
+    clocks = [1e6 * sum(found[i][0] for i in chosen) / (rows * ROW) for found in told]
+    exact = np.exp(one["x"] - one["x"].max(axis=-1, keepdims=True))
+    exact = exact / exact.sum(axis=-1, keepdims=True)
+    if heads:
+        exact = exact.reshape(heads, ROW, ROW) @ one["v"].reshape(heads, ROW, EACH)
+    exact = exact.reshape(rows, -1).mean(axis=0)
     return {
-        "case": f"softmax, rows of {ROW}",
+        "case": f"softmax, rows of {ROW}" + (f", times values of {EACH}" if heads else ""),
         "method": "hushnet, stages of a plan, both parties in one process, one thread each",
         "rows": rows,
-        "ring_bits": plan.part["ring_bits"],
+        "ring_bits": model.plan.part["ring_bits"],
         "seconds": seconds,
         "microseconds_per_element": 1e6 * seconds / (rows * ROW),
+        "processor_microseconds_longest_chain": clocks[0],
+        "processor_microseconds_later_inferences": clocks[1],
         "bytes_per_element": sum(s["bytes_up"] + s["bytes_down"] for s in stages[0]) / (rows * ROW),
-        "error_of_mean": float(np.abs(results[0].output.reshape(exact.shape) - exact).max()),
+        "error_of_mean": float(np.abs(results[0].output.reshape(-1) - exact).max()),
         "published": f"{SPU}: {PUBLISHED_SOFTMAX[0]}, {PUBLISHED_SOFTMAX[1]}",
     }
 

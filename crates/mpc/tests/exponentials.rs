@@ -133,7 +133,7 @@ fn errors_of_small_values_have_hardly_a_mean() {
     let case = Case::new((1.0, 1.0), at, ring(25), (12, 3.0 * unit));
     let n = 1 << 14;
     for value in [-12.0, -9.0, -3.0] {
-        let x = vec![(f64::from(value) * 512.0) as i64; n];
+        let x = vec![(value * 512.0) as i64; n];
         let mut first = vec![0; n];
         Prg::new(11).words(&mut first);
         first.iter_mut().for_each(|a| *a = ring(25).reduce(*a));

@@ -5,6 +5,7 @@ use crate::errors::{raise, told, Kind};
 use crate::guard::{compute, Guard};
 use crate::plan::{options, Plan};
 use hushnet_runtime as rt;
+use hushnet_runtime::non_interactive::KeyFolder;
 use hushnet_runtime::transport::{AccessToken, ConnectOptions, TlsFiles};
 use hushnet_runtime::two_party::{SetupPolicy, TwoPartyOptions};
 use hushnet_runtime::{AnyClient, AnyPlan};
@@ -31,7 +32,7 @@ pub struct Client {
 
 /// Connects to `hush://host:port`, `hushs://`, `ws://` or `wss://`.
 #[pyfunction]
-#[pyo3(signature = (url, ca=None, insecure_tls=false, allow_insecure=false, threads=None, connect_timeout=20.0, idle_timeout=600.0, memory_limit=None, expected_images=None, setups=None, setups_quota=None, setups_age=None, plan_digest=None, model=None, token=None, cert=None))]
+#[pyo3(signature = (url, ca=None, insecure_tls=false, allow_insecure=false, threads=None, connect_timeout=20.0, idle_timeout=600.0, memory_limit=None, expected_images=None, setups=None, setups_quota=None, setups_age=None, plan_digest=None, model=None, token=None, cert=None, keys=None))]
 #[allow(clippy::too_many_arguments, reason = "keyword arguments of Python")]
 pub(crate) fn connect(
     py: Python<'_>,
@@ -51,6 +52,7 @@ pub(crate) fn connect(
     model: Option<String>,
     token: Option<&str>,
     cert: Option<(PathBuf, PathBuf)>,
+    keys: Option<PathBuf>,
 ) -> PyResult<Client> {
     let guard = Guard::default();
     let cancel = guard.cancel.clone();
@@ -84,7 +86,9 @@ pub(crate) fn connect(
         cancel: cancel.clone(),
     };
     let opened = guard.run(py, || {
-        rt::session::open(Box::new(rt::transport::connect(url, &connection)?), batch, two_party)
+        let channel = Box::new(rt::transport::connect(url, &connection)?);
+        let keys = keys.map(|path| KeyFolder { path, server: url.to_owned() });
+        rt::session::open_keeping(channel, batch, two_party, keys)
     })?;
     Ok(Client { plan: opened.plan(), session: Mutex::new(Some(opened)), cancel })
 }

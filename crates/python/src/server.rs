@@ -4,6 +4,7 @@ use crate::client::seconds;
 use crate::errors::raise;
 use crate::guard::POLL;
 use crate::plan::Plan;
+use hushnet_runtime::non_interactive::{KeyPolicy, KeyStore};
 use hushnet_runtime::transport::{
     is_name, About, Hosted, OnSession, PeerLimits, Server, ServerLimits, ServerOptions, TlsFiles,
     DEFAULT_NAME,
@@ -31,19 +32,21 @@ pub struct ServerHandle {
     preparing: Preparing,
 }
 
-/// How models are prepared: threads, and bytes for weights in evaluation form.
-#[derive(Clone, Copy)]
+/// How models are prepared: threads, and bytes for weights in evaluation form; and where they keep clients' keys.
+#[derive(Clone)]
 struct Preparing {
     threads: Option<usize>,
     weight_memory: Option<usize>,
+    keys: Option<Arc<KeyStore>>,
 }
 
 impl Preparing {
     /// Plans as a server takes them. Takes long for those that were not prepared before: not to be called with the interpreter lock.
-    fn hosted(self, plans: &BTreeMap<String, Py<Plan>>) -> Result<Vec<Hosted>, hushnet_runtime::Error> {
+    fn hosted(&self, plans: &BTreeMap<String, Py<Plan>>) -> Result<Vec<Hosted>, hushnet_runtime::Error> {
         let one = |(name, plan): (&String, &Py<Plan>)| {
             let (model, _) = plan.get().model(self.threads, self.weight_memory)?;
-            Ok(Hosted { name: name.clone(), served: model.served(), about: About::from(plan.get().plan()) })
+            let served = model.served_keeping(self.keys.clone());
+            Ok(Hosted { name: name.clone(), served, about: About::from(plan.get().plan()) })
         };
         plans.iter().map(one).collect()
     }
@@ -79,7 +82,7 @@ impl Drop for ServerHandle {
                     idle_timeout=120.0, handshake_timeout=10.0, grace=10.0, threads=None, record=None, weight_memory=None,
                     max_connections=1024, line=10.0, patience=1.0, session_time=3600.0, origins=None, tokens=None, client_ca=None,
                     admin=None, list_models=false, connections_per_peer=None, sessions_per_peer=None, hourly_bytes_per_peer=None,
-                    hourly_bytes=None))]
+                    hourly_bytes=None, keys=None, keys_quota=None, keys_age=None))]
 #[allow(clippy::too_many_arguments, reason = "keyword arguments of Python")]
 pub(crate) fn serve(
     py: Python<'_>,
@@ -109,6 +112,9 @@ pub(crate) fn serve(
     sessions_per_peer: Option<usize>,
     hourly_bytes_per_peer: Option<u64>,
     hourly_bytes: Option<u64>,
+    keys: Option<PathBuf>,
+    keys_quota: Option<u64>,
+    keys_age: Option<f64>,
 ) -> PyResult<ServerHandle> {
     let tls = match (tls_cert, tls_key) {
         (Some(certificate), Some(key)) => Some(TlsFiles { certificate, key }),
@@ -134,6 +140,11 @@ pub(crate) fn serve(
         },
         ..ServerLimits::default()
     };
+    let mut policy = KeyPolicy::default();
+    policy.quota = keys_quota.unwrap_or(policy.quota);
+    if let Some(age) = keys_age {
+        policy.age = seconds(age)?;
+    }
     let traces = Traces::default();
     let kept = traces.clone();
     let on_session: OnSession = Arc::new(move |t: &ServerTrace| {
@@ -159,9 +170,14 @@ pub(crate) fn serve(
         admin,
         list_models,
     };
-    let (plans, preparing) = (plan.named(), Preparing { threads, weight_memory });
-    let started = py.detach(|| Server::start_models(preparing.hosted(&plans)?, &options));
-    Ok(ServerHandle { server: Some(started.map_err(raise)?), traces, preparing })
+    let plans = plan.named();
+    let started = py.detach(|| {
+        let keys = keys.map(|path| KeyStore::open(&path, policy)).transpose()?.map(Arc::new);
+        let preparing = Preparing { threads, weight_memory, keys };
+        Ok((Server::start_models(preparing.hosted(&plans)?, &options)?, preparing))
+    });
+    let (server, preparing) = started.map_err(raise)?;
+    Ok(ServerHandle { server: Some(server), traces, preparing })
 }
 
 /// Whether a server's model may be called so.
@@ -209,7 +225,7 @@ impl ServerHandle {
 
     /// Serves these plans, by name, from now on; sessions keep the one that they began with.
     fn set_models(&self, py: Python<'_>, plans: BTreeMap<String, Py<Plan>>) -> PyResult<()> {
-        let (server, preparing) = (self.server()?, self.preparing);
+        let (server, preparing) = (self.server()?, self.preparing.clone());
         py.detach(|| server.set_models(preparing.hosted(&plans)?)).map_err(raise)
     }
 
@@ -217,6 +233,15 @@ impl ServerHandle {
     #[getter]
     fn models(&self) -> PyResult<BTreeMap<String, u64>> {
         Ok(self.server()?.models().into_iter().collect())
+    }
+
+    /// The most bytes that one session of any model may hold: `session` from its slot to its end, `set_up` from its first work on, `block` while
+    /// the largest block is in work.
+    #[getter]
+    fn session_memory(&self) -> PyResult<BTreeMap<&'static str, u64>> {
+        let memory = self.server()?.session_memory();
+        let parts = [("session", memory.session), ("set_up", memory.set_up), ("block", memory.block)];
+        Ok(parts.into_iter().collect())
     }
 
     /// `host:port` of the listener for health and metrics; None where there is none.

@@ -3,7 +3,7 @@
 
 use crate::json::{geometry, refused};
 use hushnet_layers::batch_shares::BatchShareClient;
-use hushnet_layers::cheetah::{CheetahClient, DEFAULT_PRICES};
+use hushnet_layers::cheetah::{prepared_bytes, CheetahClient, DEFAULT_PRICES};
 use hushnet_layers::layout::Layout;
 use hushnet_layers::matrix_product::MatrixShape;
 use hushnet_rlwe::packed::PackedContext;
@@ -50,7 +50,7 @@ fn linear_norm(
     method(method_name)?.norm(&geometry(geometry_json)?, ring_degree, weights).map_err(refused)
 }
 
-/// What a packed layer costs for one image: `tiles`, `input_polys`, `output_polys`, `products`, `weight_polys`, `outputs` and the
+/// What a packed layer costs for one image: `tiles`, `input_polys`, `output_polys`, `products`, `weight_polys`, `prepared_bytes` (weights in evaluation form), `outputs` and the
 /// bytes of all requests (`bytes_up`) and answers (`bytes_down`); ValueError when the layer does not fit the ring degree.
 #[pyfunction]
 fn packed_layer_cost<'py>(
@@ -71,6 +71,7 @@ fn packed_layer_cost<'py>(
         ("output_polys", cost.output_polys),
         ("products", cost.products),
         ("weight_polys", cost.weight_polys),
+        ("prepared_bytes", prepared_bytes(&packing)),
         ("outputs", packing.output_len()),
         ("bytes_up", packing.tiles() * client.request_len()),
         ("bytes_down", (0..packing.tiles()).map(|tile| client.answer_len(tile)).sum()),

@@ -17,6 +17,20 @@ pub struct Traffic {
     pub received: u64,
 }
 
+/// Memory that a session asks for before it takes it, so that all sessions of a server stay within its limit.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Reserve {
+    /// Bytes from now on to the end of the session.
+    SetUp(u64),
+    /// Bytes until the session rests.
+    Block {
+        /// All that the block takes, what waits to be read included.
+        bytes: u64,
+        /// Bytes of the peer's messages that may wait to be read meanwhile, beside those that may wait at any time.
+        waiting: u64,
+    },
+}
+
 /// What a client says of itself when it greets.
 #[derive(Clone, Default)]
 pub struct Introduction {
@@ -55,6 +69,15 @@ pub trait Channel: Send {
     /// Tells whether no block is in work, so that a server that is being stopped may end the session.
     fn rest(&mut self, resting: bool) {
         let _ = resting;
+    }
+
+    /// Waits until the memory is this session's. Channels that no server bounds give it at once.
+    ///
+    /// # Errors
+    /// [`Error::Transport`] when it did not come free in time, or the server is being stopped.
+    fn reserve(&mut self, what: Reserve) -> Result<(), Error> {
+        let _ = what;
+        Ok(())
     }
 }
 

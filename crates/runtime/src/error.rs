@@ -21,7 +21,7 @@ pub enum Error {
     /// The connection failed.
     #[error(transparent)]
     Transport(#[from] TransportError),
-    /// A folder of stored set-ups cannot be used.
+    /// A folder of what is kept between sessions cannot be used.
     #[error(transparent)]
     Store(#[from] StoreError),
     /// `HUSHNET_SIMD` cannot be obeyed.
@@ -64,7 +64,7 @@ pub(crate) fn check_environment() -> Result<(), Error> {
     hushnet_ring::simd::init().map(drop).map_err(|e| Error::Environment(e.to_string()))
 }
 
-/// What the file system refused of a client's stored set-ups.
+/// What the file system refused of what a party keeps between sessions.
 #[derive(Debug, thiserror::Error)]
 pub enum StoreError {
     /// The file system refuses.
@@ -87,6 +87,28 @@ pub enum StoreError {
         others: u64,
         /// Bytes that all may take together.
         quota: u64,
+    },
+    /// The file system refuses the server's folder of evaluation keys.
+    #[error("evaluation keys cannot be kept in {}: {source}; choose another folder (--keys, keys), or serve without one", path.display())]
+    Keys {
+        /// The folder that was to be used.
+        path: std::path::PathBuf,
+        /// What the system said of it.
+        source: std::io::Error,
+    },
+    /// Two servers were given the same folder of evaluation keys.
+    #[error("another server keeps evaluation keys in {}; give each server a folder of its own (--keys, keys)", path.display())]
+    KeysInUse {
+        /// The folder that both were given.
+        path: std::path::PathBuf,
+    },
+    /// The file system refuses the client's folder of keys.
+    #[error("the client's keys cannot be kept in {}: {source}; choose another folder (--keys, keys), or connect without one", path.display())]
+    ClientKeys {
+        /// The folder that was to be used.
+        path: std::path::PathBuf,
+        /// What the system said of it.
+        source: std::io::Error,
     },
     /// The plan does not say which preparation of the model its set-ups belong to.
     #[error("the server's plan names no preparation of its set-ups, so that none can be kept; connect without a folder for them")]

@@ -14,6 +14,7 @@ pub mod plan;
 pub mod program;
 pub mod public;
 pub mod session;
+mod store;
 pub mod tally;
 pub mod trace;
 pub mod transport;

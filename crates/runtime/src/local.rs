@@ -194,7 +194,7 @@ pub fn run(
             over(model, |channel| Client::open(channel, batch), inputs, link, progress)
         }
         AnyModel::NonInteractive(_) => {
-            let options = NonInteractiveOptions { plan: batch.plan, compute: batch.compute };
+            let options = NonInteractiveOptions { plan: batch.plan, compute: batch.compute, keys: None };
             over(model, |channel| NonInteractiveClient::open(channel, options), inputs, link, progress)
         }
         AnyModel::TwoParty(shares) => {

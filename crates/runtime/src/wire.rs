@@ -42,10 +42,12 @@ pub enum Kind {
     Setup = 10,
     /// A piece of a two-party session's byte stream.
     Bytes = 11,
+    /// Whether evaluation keys are known: [`Keys`].
+    Keys = 12,
 }
 
 impl Kind {
-    const ALL: [Self; 11] = [
+    const ALL: [Self; 12] = [
         Self::Hello,
         Self::Plan,
         Self::Begin,
@@ -57,6 +59,7 @@ impl Kind {
         Self::Error,
         Self::Setup,
         Self::Bytes,
+        Self::Keys,
     ];
 
     /// The name of the kind, as messages of errors have it.
@@ -74,6 +77,7 @@ impl Kind {
             Self::Error => "Error",
             Self::Setup => "Setup",
             Self::Bytes => "Bytes",
+            Self::Keys => "Keys",
         }
     }
 }
@@ -360,6 +364,17 @@ pub struct Begin {
     pub images: u64,
 }
 
+/// Asks whether the server has the evaluation keys of a client from an earlier session, and answers that.
+#[derive(Clone, PartialEq, Eq, Message)]
+pub struct Keys {
+    /// From the client: the hash of its keys, 32 bytes; nothing when they are new.
+    #[prost(bytes = "vec", tag = "1")]
+    pub hash: Vec<u8>,
+    /// From the server: whether it has them, so that none are sent.
+    #[prost(bool, tag = "2")]
+    pub known: bool,
+}
+
 /// Announces a block of images.
 #[derive(Clone, PartialEq, Eq, Message)]
 pub struct Block {
@@ -428,7 +443,7 @@ mod tests {
         assert!(matches!(with(0, b'X'), Err(ProtocolError::NotAFrame("no magic"))));
         assert!(matches!(with(2, 2), Err(ProtocolError::Version { got: 2, .. })));
         assert!(matches!(with(3, 0), Err(ProtocolError::NotAFrame("unknown kind"))));
-        assert!(matches!(with(3, 12), Err(ProtocolError::NotAFrame("unknown kind"))));
+        assert!(matches!(with(3, 13), Err(ProtocolError::NotAFrame("unknown kind"))));
         assert!(matches!(with(12, 200), Err(ProtocolError::NotAFrame(_))));
         for length in 0..good.len() {
             assert!(Frame::parse(good[..length].to_vec().into()).is_err());

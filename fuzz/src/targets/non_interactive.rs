@@ -24,7 +24,7 @@ struct World {
 }
 
 fn options(compute: Compute) -> NonInteractiveOptions {
-    NonInteractiveOptions { plan: nets::options(), compute }
+    NonInteractiveOptions { plan: nets::options(), compute, keys: None }
 }
 
 fn infer(mut client: NonInteractiveClient, side: usize) -> Result<(), Error> {

@@ -24,7 +24,7 @@ ARRAYS = (".npy", ".npz")
 # names of Python's options in messages -> those of the command line
 FLAGS = {
     name: field.option.flag for kind in KINDS.values() for name, field in table(kind).items() if field.option.flag
-} | {"setups_days": "--setups-days", "setups_quota": "--setups-quota", "trust": "--trust"}
+} | {"setups_days": "--setups-days", "setups_quota": "--setups-quota", "keys_days": "--keys-days", "trust": "--trust"}
 # names that are no words of prose
 _NAMES = "|".join(name for name in FLAGS if "_" in name)
 

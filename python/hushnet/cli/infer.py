@@ -14,7 +14,7 @@ import typer
 import hushnet
 from hushnet.cli.answers import finish
 from hushnet.cli.common import ARRAYS, check_output, count, err, read_arrays, sentence
-from hushnet.cli.options import TWO_PARTY, Json, Labels, StrictRows, Threads, Trace
+from hushnet.cli.options import NON_INTERACTIVE, TWO_PARTY, Json, Labels, StrictRows, Threads, Trace
 from hushnet.cli.progress import layer_bars
 from hushnet.report import expected
 
@@ -60,6 +60,11 @@ def infer(
     plan_digest: str | None = typer.Option(
         None, help="Refuse a public plan of another SHA-256.", rich_help_panel=TWO_PARTY
     ),
+    keys: Path | None = typer.Option(
+        None,
+        help="Folder to keep the secret of this client's keys in: a server that knows the keys is sent none.",
+        rich_help_panel=NON_INTERACTIVE,
+    ),
     threads: int | None = Threads,
     labels: Path | None = Labels,
     strict_rows: bool = StrictRows,
@@ -81,7 +86,7 @@ def infer(
         "token": _token(token_file),
         "cert": cert,
     }
-    options |= {"setups_days": setups_days, "plan_digest": plan_digest}
+    options |= {"setups_days": setups_days, "plan_digest": plan_digest, "keys": keys}
     options |= {
         name: int(gib * 2**30)
         for name, gib in (("setups_quota", setups_quota), ("max_memory", max_memory))

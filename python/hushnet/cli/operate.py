@@ -20,6 +20,8 @@ from hushnet import HushnetError, _native
 log = logging.getLogger("hushnet.serve")
 # Seconds between two looks at the server.
 LOOK = 0.2
+# Seconds between two times that memory of ended sessions goes back to the system while others work.
+TRIM = 5.0
 # Descriptors beside those of connections: files, the runtime's own, the interpreter's.
 OWN_DESCRIPTORS = 64
 # What the server's records say behind their text.
@@ -103,13 +105,15 @@ def operate(
     Args:
         reload: reads the models again; it may take long.
     """
-    trim, ended = _trim(), 0
+    trim, ended, trimmed = _trim(), 0, 0.0
     with _signals(handle, reload):
         while not handle.join(LOOK):
             _append(trace, handle.traces())
             stats = handle.stats()
-            if stats["active"] == 0 and stats["sessions"] > ended:
-                ended = stats["sessions"]
+            over, now = stats["sessions"] - stats["active"], time.monotonic()
+            # A server that is never idle gives back, too, though not after every session.
+            if over > ended and (stats["active"] == 0 or now - trimmed > TRIM):
+                ended, trimmed = over, now
                 trim()
     _append(trace, handle.traces())
     log.info("the server has stopped")

@@ -15,7 +15,7 @@ from hushnet import _native, report
 from hushnet.cli.common import check_output, counted, out
 from hushnet.cli.hosting import Hosting
 from hushnet.cli.operate import descriptors, log, operate, start_log
-from hushnet.cli.options import TWO_PARTY, Insecure, Json, Threads
+from hushnet.cli.options import NON_INTERACTIVE, TWO_PARTY, Insecure, Json, Threads
 
 
 class LogFormat(str, Enum):
@@ -96,6 +96,17 @@ def serve(
         help="Append this party's trace of every session, one JSON object a line.",
         rich_help_panel=TWO_PARTY,
     ),
+    keys: Path | None = typer.Option(
+        None,
+        help="Keep clients' evaluation keys in this folder, so that one that comes again sends none.",
+        rich_help_panel=NON_INTERACTIVE,
+    ),
+    keys_quota: float | None = typer.Option(
+        None, min=0.0, help="GiB of all keys in the folder (default 16).", rich_help_panel=NON_INTERACTIVE
+    ),
+    keys_days: float | None = typer.Option(
+        None, help="Keys that nobody has used for so long are removed (default 30).", rich_help_panel=NON_INTERACTIVE
+    ),
     weight_memory: float | None = typer.Option(
         None, min=0.0, help="GiB for weights in evaluation form (default 2).", rich_help_panel=TWO_PARTY
     ),
@@ -135,10 +146,16 @@ def serve(
         "connections_per_peer": max_connections_per_peer,
         "sessions_per_peer": max_sessions_per_peer,
         "admin": operators,
+        "keys": keys,
+        "keys_days": keys_days,
     }
     options |= {
         name: int(gib * 2**30)
-        for name, gib in (("hourly_bytes_per_peer", hourly_traffic_per_peer), ("hourly_bytes", hourly_traffic))
+        for name, gib in (
+            ("hourly_bytes_per_peer", hourly_traffic_per_peer),
+            ("hourly_bytes", hourly_traffic),
+            ("keys_quota", keys_quota),
+        )
         if gib is not None
     }
     options |= {
@@ -155,11 +172,12 @@ def serve(
     handle = hushnet.serve(models, host=host, port=port, **options)
     if handle.sessions < max_sessions:
         log.warning(
-            "%d sessions at once, not %d: each may need %.3g GiB of --memory %g",
+            "%d sessions at once, not %d: each may need %.3g GiB of --memory %g, and %.3g GiB more while it works",
             handle.sessions,
             max_sessions,
-            max(handle.models.values()) / 2**30,
+            handle.session_memory["session"] / 2**30,
             memory,
+            (handle.session_memory["set_up"] + handle.session_memory["block"]) / 2**30,
         )
     _say(handle, models, listen.rpartition(":")[0], tls is not None, as_json)
     operate(handle, trace, hosting.reload)
@@ -185,6 +203,7 @@ def _say(
             "websocket": websocket,
             "port": handle.port,
             "sessions": handle.sessions,
+            "session_memory": handle.session_memory,
             "models": sorted(models),
         }
         if handle.admin_address:

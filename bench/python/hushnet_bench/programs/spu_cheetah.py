@@ -23,6 +23,7 @@ FRACTION_BITS = 18
 
 def cases():
     """Name -> (function, arguments, owner of each argument: a party, or -1 for shares)."""
+    import jax
     import jax.numpy as jnp
     import numpy as np
     from jax import lax
@@ -36,7 +37,26 @@ def cases():
     def conv(x, w):
         return lax.conv_general_dilated(x, w, (1, 1), "SAME", dimension_numbers=("NHWC", "HWIO", "NHWC"))
 
+    def smooth(f, low=-8.0, high=8.0):
+        x = np.random.default_rng(1).uniform(low, high, 1 << 13).astype(np.float32)
+        return lambda: (f, [x], [-1])
+
+    def product(x, y):
+        return x * y
+
+    def softmax(x):
+        return jax.nn.softmax(x, axis=-1)
+
     return {
+        "sigmoid": smooth(jax.nn.sigmoid),
+        "silu": smooth(jax.nn.silu),
+        "gelu": smooth(lambda x: jax.nn.gelu(x, approximate=True)),
+        "tanh": smooth(jnp.tanh, -4.0, 4.0),
+        "exp": smooth(jnp.exp, -8.0, 0.0),
+        "reciprocal": smooth(lambda x: 1.0 / x, 1.0, 2.0),
+        "inverseroot": smooth(lax.rsqrt, 1.0, 2.0),
+        "product": lambda: (product, [values(1 << 13), values(1 << 13)], [-1, -1]),
+        "softmax": lambda: (softmax, [values(64, 128, scale=2.0)], [-1]),
         "relu-2^12": lambda: (relu, [values(1 << 12)], [-1]),
         "relu-2^20": lambda: (relu, [values(1 << 20)], [-1]),
         "16x16@128, 1x1@128": lambda: (conv, [values(1, 16, 16, 128), values(1, 1, 128, 128, scale=0.05)], [0, 1]),

@@ -13,7 +13,7 @@ pub use server::CheetahLinear;
 use crate::batch::{Geometry, LayerError};
 use crate::layout::{Layout, LayoutPrices};
 use hushnet_ring::pack;
-use hushnet_rlwe::packed::{PackedContext, PackedParams, PackedSpec, PRIME_BITS};
+use hushnet_rlwe::packed::{PackedContext, PackedParams, PackedSpec, SpacedTransform, PRIME_BITS};
 
 /// Measured on one core; only their ratios steer the choice of the layout.
 pub const DEFAULT_PRICES: LayoutPrices =
@@ -83,6 +83,13 @@ impl CheetahClient {
     pub fn answer_len(&self, tile: usize) -> usize {
         answer_len(&self.layout, &self.params, tile)
     }
+}
+
+/// Bytes of a layer's weights in evaluation form at the server: a word a value, of which polynomials in X^S have few.
+#[must_use]
+pub fn prepared_bytes(layout: &Layout) -> usize {
+    let values = SpacedTransform::values(layout.degree(), layout.weight_spacing());
+    values.map_or_else(|| layout.prepared_bytes(), |values| layout.cost().weight_polys * values * 8)
 }
 
 fn request_len(layout: &Layout) -> usize {

@@ -1,10 +1,14 @@
 //! The server's half of a stage: weights, answers.
 
-use super::{answer_len, request_len, CheetahClient, Coefficients, Shares, TileId, DEFAULT_PRICES};
+use super::{
+    answer_len, prepared_bytes, request_len, CheetahClient, Coefficients, Shares, TileId, DEFAULT_PRICES,
+};
 use crate::batch::{expect, Geometry, LayerError};
 use crate::layout::Layout;
 use hushnet_ring::{pack, Prg};
-use hushnet_rlwe::packed::{PackedContext, PackedParams, PackedServer, PackedSpec, WeightPoly, PRIME_BITS};
+use hushnet_rlwe::packed::{
+    PackedContext, PackedParams, PackedServer, PackedSpec, SpacedTransform, WeightPoly, PRIME_BITS,
+};
 use rayon::prelude::*;
 use std::ops::Range;
 
@@ -53,12 +57,19 @@ pub struct CheetahLinear {
 enum Weights {
     /// Polynomials of output block j: one for every input block of `layout.inputs_of(j)`.
     Prepared(Vec<Vec<WeightPoly>>),
+    /// The values of such polynomials in X^S, one polynomial's after the other's ([`SpacedTransform`]), and how many each has.
+    Spaced(Vec<Vec<u64>>, usize),
     /// As given; transformed for every tile.
     Streamed(Vec<i16>),
 }
 
 /// Streamed weight polynomials that are transformed and used together, to stay in the caches.
 const STREAM_TERMS: usize = 16;
+/// Prepared polynomials of one sum at a time.
+const PREPARED_TERMS: usize = 1024;
+/// Spaced weight polynomials that are spread together, and output blocks that read an input block while it is in the caches.
+const SPACED_TERMS: usize = 8;
+const SPACED_BLOCKS: usize = 8;
 
 impl CheetahLinear {
     /// Prepares a stage. `weights` are (O, C/groups, kh, kw) or (M, K) row-major, `bias` one value an output channel, added modulo 2^l.
@@ -74,11 +85,23 @@ impl CheetahLinear {
         ring_bits: u32,
     ) -> Result<Self, LayerError> {
         let mut linear = Self::streamed(context, geometry, weights, bias, ring_bits)?;
-        let polys = (0..linear.layout.output_blocks())
-            .into_par_iter()
-            .map(|j| linear.layout.inputs_of(j).map(|i| linear.weight_poly(weights, i, j)).collect())
-            .collect::<Result<_, LayerError>>()?;
-        linear.weights = Weights::Prepared(polys);
+        let blocks = (0..linear.layout.output_blocks()).into_par_iter();
+        linear.weights = match SpacedTransform::new(context, linear.layout.weight_spacing())? {
+            Some(spaced) => {
+                let of = |j| {
+                    let poly = |i| Ok(spaced.forward(&linear.layout.weight_poly(weights, i, j))?);
+                    let values: Vec<Vec<u64>> =
+                        linear.layout.inputs_of(j).map(poly).collect::<Result<_, LayerError>>()?;
+                    Ok(values.concat())
+                };
+                let values = context.ring_degree() / linear.layout.weight_spacing();
+                Weights::Spaced(blocks.map(of).collect::<Result<_, LayerError>>()?, values)
+            }
+            None => {
+                let of = |j| linear.layout.inputs_of(j).map(|i| linear.weight_poly(weights, i, j)).collect();
+                Weights::Prepared(blocks.map(of).collect::<Result<_, LayerError>>()?)
+            }
+        };
         Ok(linear)
     }
 
@@ -109,31 +132,67 @@ impl CheetahLinear {
         Ok(WeightPoly::new(&self.context, &coefficients)?)
     }
 
-    /// `sum_i w_ij (c0_i, c1_i)` in evaluation form.
-    fn combine(&self, server: &PackedServer, inputs: &[Pair], j: usize) -> Result<[Vec<u64>; 2], LayerError> {
+    /// Output blocks whose sums are made together: of spaced weights those that read the same input blocks, some at a time.
+    fn groups(&self) -> Vec<Range<usize>> {
+        let most = if matches!(self.weights, Weights::Spaced(..)) { SPACED_BLOCKS } else { 1 };
+        let mut groups: Vec<Range<usize>> = Vec::new();
+        for j in 0..self.layout.output_blocks() {
+            match groups.last_mut() {
+                Some(g) if g.len() < most && self.layout.inputs_of(g.start) == self.layout.inputs_of(j) => {
+                    g.end = j + 1;
+                }
+                _ => groups.push(j..j + 1),
+            }
+        }
+        groups
+    }
+
+    /// `sum_i w_ij (c0_i, c1_i)` in evaluation form for every j of a group.
+    fn combine(
+        &self,
+        server: &PackedServer,
+        inputs: &[Pair],
+        group: Range<usize>,
+    ) -> Result<Vec<[Vec<u64>; 2]>, LayerError> {
         let (n, p) = (self.layout.degree(), self.context.prime());
-        let range = self.layout.inputs_of(j);
-        let dot = |terms: Range<usize>, weights: &[WeightPoly]| -> Result<[Vec<u64>; 2], LayerError> {
+        let range = self.layout.inputs_of(group.start);
+        let mut sums = vec![[vec![0; n], vec![0; n]]; group.len()];
+        let add = |sum: &mut [Vec<u64>; 2], terms: Range<usize>, weights: &[WeightPoly]| {
             let c0: Vec<&[u64]> = inputs[terms.clone()].iter().map(|(c0, _)| c0.as_slice()).collect();
             let c1: Vec<&[u64]> = inputs[terms].iter().map(|(_, c1)| c1.as_slice()).collect();
             let (mut s0, mut s1) = (vec![0; n], vec![0; n]);
             server.combine(&c0, &c1, &weights.iter().collect::<Vec<_>>(), &mut s0, &mut s1)?;
-            Ok([s0, s1])
-        };
-        let weights = match &self.weights {
-            Weights::Prepared(polys) => return dot(range, &polys[j]),
-            Weights::Streamed(weights) => weights,
-        };
-        let mut sums = [vec![0; n], vec![0; n]];
-        for first in range.clone().step_by(STREAM_TERMS) {
-            let terms = first..(first + STREAM_TERMS).min(range.end);
-            let polys =
-                terms.clone().map(|i| self.weight_poly(weights, i, j)).collect::<Result<Vec<_>, _>>()?;
-            for (sum, part) in sums.iter_mut().zip(dot(terms, &polys)?) {
+            for (sum, part) in sum.iter_mut().zip([s0, s1]) {
                 sum.iter_mut().zip(part).for_each(|(s, t)| {
                     let total = *s + t;
                     *s = total.min(total.wrapping_sub(p));
                 });
+            }
+            Ok::<_, LayerError>(())
+        };
+        let step = match &self.weights {
+            Weights::Prepared(_) => PREPARED_TERMS,
+            Weights::Spaced(..) => SPACED_TERMS,
+            Weights::Streamed(_) => STREAM_TERMS,
+        };
+        let mut spread: Vec<WeightPoly> = Vec::new();
+        for first in range.clone().step_by(step) {
+            let terms = first..(first + step).min(range.end);
+            let own = terms.start - range.start..terms.end - range.start;
+            for (sum, j) in sums.iter_mut().zip(group.clone()) {
+                match &self.weights {
+                    Weights::Prepared(polys) => add(sum, terms.clone(), &polys[j][own.clone()])?,
+                    Weights::Spaced(values, each) => {
+                        spread.resize_with(terms.len(), || WeightPoly::blank(&self.context));
+                        let values = values[j][own.start * each..own.end * each].chunks_exact(*each);
+                        spread.iter_mut().zip(values).for_each(|(poly, values)| poly.spread(values));
+                        add(sum, terms.clone(), &spread)?;
+                    }
+                    Weights::Streamed(weights) => {
+                        let polys = terms.clone().map(|i| self.weight_poly(weights, i, j));
+                        add(sum, terms.clone(), &polys.collect::<Result<Vec<_>, _>>()?)?;
+                    }
+                }
             }
         }
         Ok(sums)
@@ -149,7 +208,7 @@ impl CheetahLinear {
     #[must_use]
     pub fn weight_bytes(&self) -> usize {
         match &self.weights {
-            Weights::Prepared(_) => self.layout.prepared_bytes(),
+            Weights::Prepared(_) | Weights::Spaced(..) => prepared_bytes(&self.layout),
             Weights::Streamed(w) => 2 * w.len(),
         }
     }
@@ -188,24 +247,28 @@ impl CheetahLinear {
         expect("output share", self.layout.output_len(), own.len())?;
         let at = Coefficients { context: &self.context, params: &self.params, layout: &self.layout };
         let inputs = absorb_tile(&at, server, (seed, stage, tile), request, share)?;
-        let answers: Vec<(Vec<u8>, Shares)> = (0..self.layout.output_blocks())
+        let block = |j: usize, [mut s0, mut s1]: [Vec<u64>; 2]| {
+            let (places, elements) = self.layout.output_places(tile, j, 1);
+            let (mut values, mut shares) = (vec![0; places.len()], vec![0; places.len()]);
+            let mut prg = Prg::from_os()?;
+            server.answer(&self.params, &mut prg, &mut s0, &mut s1, &places, &mut values, &mut shares)?;
+            Ok::<(Vec<u8>, Shares), LayerError>((
+                encode_answer(&s1, &mut values, self.params.response_bits())?,
+                elements.into_iter().zip(shares).collect(),
+            ))
+        };
+        let answers: Vec<Vec<(Vec<u8>, Shares)>> = self
+            .groups()
             .into_par_iter()
-            .map(|j| {
-                let [mut s0, mut s1] = self.combine(server, &inputs, j)?;
-                let (places, elements) = self.layout.output_places(tile, j, 1);
-                let (mut values, mut shares) = (vec![0; places.len()], vec![0; places.len()]);
-                let mut prg = Prg::from_os()?;
-                server.answer(&self.params, &mut prg, &mut s0, &mut s1, &places, &mut values, &mut shares)?;
-                Ok((
-                    encode_answer(&s1, &mut values, self.params.response_bits())?,
-                    elements.into_iter().zip(shares).collect(),
-                ))
+            .map(|group| {
+                let sums = self.combine(server, &inputs, group.clone())?;
+                group.zip(sums).map(|(j, sums)| block(j, sums)).collect()
             })
             .collect::<Result<_, LayerError>>()?;
         let mask = hushnet_ring::low_mask(self.params.ring_bits());
         let pixels = self.layout.output_len() / self.layout.channels_out();
         let mut message = Vec::with_capacity(answer_len(&self.layout, &self.params, tile));
-        for (bytes, shares) in answers {
+        for (bytes, shares) in answers.into_iter().flatten() {
             message.extend_from_slice(&bytes);
             for (e, value) in shares {
                 own[e] = value.wrapping_add(self.bias[e / pixels] as u64) & mask;

@@ -30,7 +30,7 @@ fn check(geometry: &Geometry, ring_bits: u32) {
     // Every other tile with streamed weights.
     let streamed = CheetahLinear::streamed(&context, geometry, &weights, &bias, ring_bits).unwrap();
     assert_eq!(linear.params(), streamed.params());
-    assert_eq!(linear.weight_bytes(), packing.prepared_bytes());
+    assert_eq!(linear.weight_bytes(), prepared_bytes(&packing));
     for tile in 0..client.tiles() {
         let engine = if (tile + ring_bits as usize).is_multiple_of(2) { &linear } else { &streamed };
         let request = client.request(&key, &[2; 32], 5, tile, &client_share).unwrap();
@@ -61,6 +61,9 @@ fn shares_of_convolutions_of_every_kind() {
         conv(3, 33, 4, 7, 2, 3, 1),
         conv(20, 9, 13, 1, 1, 0, 1),
         conv(6, 14, 6, 3, 2, 1, 6),
+        conv(37, 16, 21, 1, 1, 0, 1),
+        conv(12, 16, 24, 1, 1, 0, 3),
+        conv(24, 16, 24, 1, 1, 0, 24),
         conv(8, 60, 2, 1, 2, 0, 2),
         conv(64, 7, 40, 3, 1, 1, 1),
         Geometry::dense(Dense { inputs: 3000, outputs: 11 }).unwrap(),
@@ -69,5 +72,20 @@ fn shares_of_convolutions_of_every_kind() {
     ] {
         check(&geometry, 27);
         check(&geometry, 26);
+    }
+}
+
+/// Weights of kernels with one position take a word a value, of which there are few; no others do.
+#[test]
+fn weights_that_stand_apart_take_little_room() {
+    for (geometry, values) in [
+        (conv(384, 16, 24, 1, 1, 0, 1), Some(8)),
+        (conv(384, 8, 24, 1, 1, 0, 1), Some(32)),
+        (conv(20, 9, 13, 1, 1, 0, 1), None),
+        (conv(16, 16, 24, 3, 1, 1, 1), None),
+    ] {
+        let layout = Layout::choose_blocks(&geometry, 2048, &DEFAULT_PRICES).unwrap();
+        let words = values.unwrap_or(2048);
+        assert_eq!(prepared_bytes(&layout), layout.cost().weight_polys * words * 8, "{geometry:?}");
     }
 }

@@ -368,6 +368,16 @@ impl Layout {
         self.cost().weight_polys * self.n * 8
     }
 
+    /// A power of two that all places of weights are multiples of: that of the pixels of a tile, where channels stand in blocks and
+    /// kernels have one position.
+    #[must_use]
+    pub fn weight_spacing(&self) -> usize {
+        match self.order {
+            Order::Blocks if self.extent == (1, 1) => 1 << self.pixels().0.trailing_zeros(),
+            _ => 1,
+        }
+    }
+
     fn tile_origin(&self, tile: usize) -> (usize, usize) {
         let across = self.output.1.div_ceil(self.tile.1);
         (tile / across * self.tile.0, tile % across * self.tile.1)

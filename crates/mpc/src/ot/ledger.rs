@@ -48,6 +48,21 @@ impl OtKind {
         }
     }
 
+    /// The most bytes that a party holds for the OTs of a session, both directions together: what is in stock, the tables that more are
+    /// made from, and one message on its way to be read or sent.
+    #[must_use]
+    pub const fn held_bytes(self) -> u64 {
+        // A pass of values draws few dozen OTs each.
+        const PASS: u64 = 2 << 20;
+        // Rows of a silent extension that are made at a time.
+        const ROWS: u64 = 16 << 20;
+        match self {
+            Self::Iknp | Self::SoftSpoken => PASS,
+            // The base of this iteration and of the next one, in blocks of 16 bytes, in each direction.
+            Self::Silent(size) => PASS + 2 * (ROWS + 2 * 16 * size.params().base()),
+        }
+    }
+
     /// A number for the handshake.
     pub(crate) fn code(self) -> u64 {
         match self {

@@ -18,11 +18,13 @@
 mod client;
 mod key;
 mod server;
+mod spaced;
 
 pub use client::PackedClient;
 pub use key::PackedPublicKey;
 pub(crate) use server::Switch;
 pub use server::{PackedServer, WeightPoly};
+pub use spaced::{SpacedTransform, MOST_VALUES};
 
 use crate::batch::{ERROR_VARIANCE, TAIL};
 use crate::{security, CipherError};

@@ -8,7 +8,7 @@ use zeroize::Zeroize;
 
 /// A weight polynomial in evaluation form, made once for a model. The server's secret: no `Debug`.
 #[derive(Clone)]
-pub struct WeightPoly(Vec<u64>);
+pub struct WeightPoly(pub(super) Vec<u64>);
 
 /// What a server holds of a session: the client's public key, in evaluation form. No `Debug`.
 pub struct PackedServer {

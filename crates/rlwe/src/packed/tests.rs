@@ -136,3 +136,32 @@ fn a_public_key_is_read_as_it_was_written_and_other_lengths_are_refused() {
         ));
     }
 }
+
+/// A polynomial in X^S has the transform of any other, for every S and degree, and a weight off its place shows.
+#[test]
+fn spaced_weights_have_the_transform_of_all_weights() {
+    let mut prg = Prg::from_seed([9; 16]);
+    for n in [2048, 4096] {
+        let context = PackedContext::new(n).unwrap();
+        for spacing in [n / 32, n / 16, n / 2, n] {
+            let transform = SpacedTransform::new(&context, spacing).unwrap().unwrap();
+            let mut random = vec![0; n / spacing];
+            prg.fill_words(&mut random);
+            let mut weights = vec![0i64; n];
+            for (m, word) in random.iter().enumerate() {
+                weights[m * spacing] = *word as i64 >> 48;
+            }
+            let values = transform.forward(&weights).unwrap();
+            assert_eq!(Some(values.len()), SpacedTransform::values(n, spacing));
+            let mut poly = WeightPoly::blank(&context);
+            poly.spread(&values);
+            assert!(poly.slots() == WeightPoly::new(&context, &weights).unwrap().slots());
+            assert!(transform.forward(&weights[1..]).is_err());
+            weights[1] += 1;
+            assert!(poly.slots() != WeightPoly::new(&context, &weights).unwrap().slots());
+        }
+        for spacing in [0, 1, 3, n / 64, 2 * n] {
+            assert!(SpacedTransform::new(&context, spacing).unwrap().is_none());
+        }
+    }
+}

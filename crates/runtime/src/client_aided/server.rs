@@ -2,11 +2,11 @@
 
 use super::coefficients::server::TileServer;
 use super::layer::Layer;
-use crate::channel::{send_failure, Channel, Traffic};
+use crate::channel::{send_failure, Channel, Reserve, Traffic};
 use crate::compute::Compute;
 use crate::error::{check_environment, Error, ProtocolError};
 use crate::plan::{CoefficientLayer, GeometrySpec, LinearStage, MaskMode, Plan, Stage};
-use crate::session::server::{welcome, Served, SessionEvent};
+use crate::session::server::{welcome, Served, SessionEvent, SessionMemory};
 use crate::tally;
 use crate::trace::{shared_stages, since, ServerTrace};
 use crate::wire::{Begin, Block, End, Frame, FrameBuilder, Kind};
@@ -179,6 +179,7 @@ impl ServerPlan {
                         return Err(ProtocolError::Unexpected { expected, got }.into());
                     }
                     let start = Instant::now();
+                    channel.reserve(Reserve::SetUp(self.memory().set_up))?;
                     self.set_up(channel, &session)?;
                     trace.setup_seconds += since(start);
                 }
@@ -252,6 +253,12 @@ impl ServerPlan {
             return layers.block(&self.plan, block.images as usize, (channel, &self.compute), buffer, trace);
         }
         let block = block.index;
+        let mut first = None;
+        if self.jobs().next().is_some() {
+            // Memory is for who sends something to work on.
+            first = Some(channel.recv()?);
+            channel.reserve(Reserve::SetUp(self.memory().set_up))?;
+        }
         for (index, stage, layer) in self.jobs() {
             let fresh = stage.mask != MaskMode::Shared;
             let (mut body, mut mask) = self.compute.run(|| -> Result<_, Error> {
@@ -260,7 +267,7 @@ impl ServerPlan {
             })?;
             let dropped = (stage.params.drop_bits(), stage.params.mask_drop_bits());
             for tile in 0..stage.tiles.len() {
-                let request = channel.recv()?;
+                let request = first.take().map_or_else(|| channel.recv(), Ok)?;
                 let start = Instant::now();
                 let payload = request.expect_payload(
                     Kind::Request,
@@ -305,8 +312,8 @@ impl ServerPlan {
 }
 
 impl Served for ServerPlan {
-    /// The largest window of ciphertext rows, those kept for the next block, and the frames in flight.
-    fn session_bytes(&self) -> u64 {
+    /// The frames in flight; from the first block on, the windows of ciphertext rows in work or kept for the next block.
+    fn memory(&self) -> SessionMemory {
         let (mut largest, mut all, mut frames) = (0, 0_u64, 0);
         for s in self.plan.stages().iter().filter_map(Stage::linear) {
             let parts = if s.mask == MaskMode::Shared { 1 } else { 2 };
@@ -321,8 +328,9 @@ impl Served for ServerPlan {
         }
         let packed = self.plan.stages().iter().filter_map(Stage::coefficients);
         frames = packed.map(CoefficientLayer::message_bytes).fold(frames, u64::max);
-        let kept = all.min(KEPT_BYTES as u64);
-        largest.saturating_add(kept).saturating_add(frames).saturating_add(1 << 20)
+        // A window in work is not among those that are kept.
+        let windows = all.min(largest.saturating_add(KEPT_BYTES as u64));
+        SessionMemory { session: frames.saturating_add(1 << 20), set_up: windows, block: 0 }
     }
 
     fn largest_frame(&self) -> usize {

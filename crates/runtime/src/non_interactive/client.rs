@@ -2,20 +2,22 @@
 
 use super::engine::client::{self as engine, ClientEngine};
 use super::engine::KeysNeeded;
-use super::messages::{self, KeyKind, Parcel};
+use super::kept::{KeptSecret, KeyFolder};
+use super::key_store::KeyHash;
+use super::messages::{self, KeyFrame, KeyKind, Parcel};
 use super::plan::{Link, NonInteractivePlan};
 use super::server::{read_parcel, write_parcel};
 use super::trace::NonInteractiveTrace;
 use crate::channel::{send_failure, Channel, Traffic};
 use crate::compute::Compute;
-use crate::error::{Error, TransportError};
+use crate::error::{Error, ProtocolError, TransportError};
 use crate::io::{self, Input, Marked, OnProgress, Progress};
 use crate::plan::{self, Plan, PlanOptions};
 use crate::program::{self, Data, Monitor, Overruns, Place, Slot, Values};
 use crate::session::client::half::Half;
 use crate::session::client::{receive_plan, ClientSession};
 use crate::trace::{peak_memory, since, RangeTrace};
-use crate::wire::{Block, End, Frame, FrameBuilder, Kind};
+use crate::wire::{Block, End, Frame, FrameBuilder, Keys, Kind};
 use hushnet_ring::{ledger, Prg};
 use hushnet_rlwe::ckks::client::{KeyGenerator, SecretKey};
 use hushnet_rlwe::uses;
@@ -30,6 +32,8 @@ pub struct NonInteractiveOptions {
     pub plan: PlanOptions,
     /// Where the work runs.
     pub compute: Compute,
+    /// Where keys are kept between sessions, so that a server that keeps them too is not sent them again.
+    pub keys: Option<KeyFolder>,
 }
 
 /// An open session with a server. Serves many images; its secret key never leaves it.
@@ -65,12 +69,47 @@ impl NonInteractiveClient {
         let (start, before) = (Instant::now(), channel.traffic().sent);
         let engine = engine::of(&plan);
         channel.set_limit(messages::largest_frame(&plan));
-        let keys = Prg::from_os()
-            .map_err(Error::from)
-            .and_then(|mut prg| Ok((Self::keys(&plan, &mut prg, &compute, channel.as_mut())?, prg)));
+        let keys = Prg::from_os().map_err(Error::from).and_then(|mut prg| {
+            let secret = match &options.keys {
+                Some(folder) => Self::kept_keys(&plan, folder, &compute, channel.as_mut())?,
+                None => Self::keys(&plan, &mut prg, &compute, channel.as_mut(), &mut |_, _| {})?,
+            };
+            Ok((secret, prg))
+        });
         let (secret, prg) = keys.inspect_err(|e| send_failure(channel.as_mut(), e))?;
         let setup = (since(start), channel.traffic().sent - before);
         Ok(Self { channel: Some(channel), plan, engine, secret, prg, compute, next_block: 0, setup })
+    }
+
+    /// Keys of an earlier session where there are some, sent only where the server has not kept them.
+    fn kept_keys(
+        plan: &NonInteractivePlan,
+        folder: &KeyFolder,
+        compute: &Compute,
+        channel: &mut dyn Channel,
+    ) -> Result<SecretKey, Error> {
+        let params = plan.params();
+        let due = messages::keys(params, &KeysNeeded::of(plan));
+        let mut kept = KeptSecret::open(folder, params.hash(), &due)?;
+        let mut prg = kept.generator();
+        if due.is_empty() {
+            return Ok(KeyGenerator::new(params).secret_key(&mut prg)?);
+        }
+        let hash = kept.hash().map(Vec::from).unwrap_or_default();
+        let asked = !hash.is_empty();
+        channel.send(FrameBuilder::message(Kind::Keys, &Keys { hash, known: false })?)?;
+        let answer: Keys = channel.recv()?.message(Kind::Keys)?;
+        if answer.known && asked {
+            return Ok(KeyGenerator::new(params).secret_key(&mut prg)?);
+        }
+        if answer.known {
+            let detail = "the server has keys that were not made yet".into();
+            return Err(ProtocolError::Message { kind: "Keys", detail }.into());
+        }
+        let mut sent = KeyHash::new();
+        let secret = Self::keys(plan, &mut prg, compute, channel, &mut |key, bytes| sent.add(key, bytes))?;
+        kept.keep(sent)?;
+        Ok(secret)
     }
 
     fn keys(
@@ -78,6 +117,7 @@ impl NonInteractiveClient {
         prg: &mut Prg,
         compute: &Compute,
         channel: &mut dyn Channel,
+        on_key: &mut dyn FnMut(&KeyFrame, &[u8]),
     ) -> Result<SecretKey, Error> {
         let params = plan.params();
         let generator = KeyGenerator::new(params);
@@ -95,6 +135,7 @@ impl NonInteractiveClient {
                 return Err(Error::Internal("a key has another length than the plan gives".into()));
             }
             frame.payload_mut().copy_from_slice(&bytes);
+            on_key(&key, &bytes);
             channel.send(frame.finish())?;
         }
         Ok(secret)

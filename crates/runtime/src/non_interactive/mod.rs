@@ -17,6 +17,8 @@
 mod check;
 mod client;
 mod engine;
+mod kept;
+mod key_store;
 mod messages;
 mod packed;
 pub mod plan;
@@ -28,12 +30,16 @@ pub use client::{NonInteractiveClient, NonInteractiveOptions};
 pub use engine::client::ClientEngine;
 pub use engine::server::{Answer, ServerEngine};
 pub use engine::{EvaluationKeys, KeysNeeded};
+pub use kept::KeyFolder;
+pub use key_store::{KeyPolicy, KeyStore};
 pub use messages::{cost, predict, Traffic};
 pub use packed::PackedParts;
 pub use plan::{Link, NonInteractive, NonInteractivePlan};
-pub use server::NonInteractiveModel;
+pub use server::{KeepingKeys, NonInteractiveModel};
 pub use trace::{CircuitMeasures, CircuitOwn, Counted, NonInteractiveTrace};
 
+#[cfg(test)]
+mod key_tests;
 #[cfg(test)]
 mod packed_tests;
 #[cfg(test)]

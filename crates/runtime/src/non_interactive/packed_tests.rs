@@ -150,7 +150,7 @@ fn input(data: &[f64]) -> Input<'_> {
 }
 
 fn client() -> NonInteractiveOptions {
-    NonInteractiveOptions { plan: options(), compute: Compute::default() }
+    NonInteractiveOptions { plan: options(), compute: Compute::default(), keys: None }
 }
 
 #[test]

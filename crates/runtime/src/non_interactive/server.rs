@@ -2,20 +2,22 @@
 
 use super::engine::server::{self as engine, ServerEngine};
 use super::engine::{EvaluationKeys, KeysNeeded};
-use super::messages::{self, fits, KeyKind, Parcel};
+use super::key_store::KeyStore;
+use super::messages::{self, fits, KeyFrame, KeyKind, Parcel};
 use super::plan::{Link, NonInteractivePlan};
-use crate::channel::{send_failure, Channel, Traffic};
+use crate::channel::{send_failure, Channel, Reserve, Traffic};
 use crate::compute::Compute;
 use crate::error::{Error, ProtocolError};
 use crate::plan::PlanError;
-use crate::session::server::{welcome, Served, SessionEvent};
+use crate::session::server::{welcome, Served, SessionEvent, SessionMemory};
 use crate::tally;
 use crate::trace::{Counted, ServerTrace};
-use crate::wire::{Block, Frame, FrameBuilder, Kind, HEADER};
+use crate::wire::{Block, Frame, FrameBuilder, Keys, Kind, HEADER};
 use hushnet_ring::Prg;
 use hushnet_rlwe::ckks::{Ciphertext, CkksError, CkksParams, GaloisKeys, PublicKey, RelinKey};
 use rayon::prelude::*;
 use std::ops::ControlFlow;
+use std::sync::Arc;
 use std::time::Instant;
 
 /// A plan prepared for serving, shared by all sessions.
@@ -24,6 +26,30 @@ pub struct NonInteractiveModel {
     engine: Box<dyn ServerEngine>,
     public: Frame,
     compute: Compute,
+}
+
+/// Bytes of a session with every network: its thread, buffers of its connection.
+const OWN_BYTES: u64 = 4 << 20;
+
+/// The keys that a client has sent, or named.
+#[derive(Default)]
+struct Received {
+    evaluation: EvaluationKeys,
+    public: Option<PublicKey>,
+}
+
+/// A prepared plan with a store of its clients' evaluation keys.
+pub struct KeepingKeys {
+    model: Arc<NonInteractiveModel>,
+    store: Arc<KeyStore>,
+}
+
+impl KeepingKeys {
+    /// The plan, and the store, which plans may share.
+    #[must_use]
+    pub fn new(model: Arc<NonInteractiveModel>, store: Arc<KeyStore>) -> Self {
+        Self { model, store }
+    }
 }
 
 /// What came, where the peer's bytes may be the cause.
@@ -114,11 +140,21 @@ impl NonInteractiveModel {
         channel: &mut dyn Channel,
         on_event: &mut dyn FnMut(SessionEvent),
     ) -> Result<ServerTrace, Error> {
+        self.serve_keeping(channel, on_event, None)
+    }
+
+    /// [`Self::serve`] with a store of clients' keys.
+    fn serve_keeping(
+        &self,
+        channel: &mut dyn Channel,
+        on_event: &mut dyn FnMut(SessionEvent),
+        store: Option<&KeyStore>,
+    ) -> Result<ServerTrace, Error> {
         channel.set_limit(messages::largest_frame(&self.plan));
         let stages = self.plan.spec().stages.iter().map(|s| s.name.clone());
         let mut trace = ServerTrace::of(stages.chain(self.plan.steps()));
         trace.counted = Some(Counted::default());
-        let result = self.session(channel, on_event, &mut trace);
+        let result = self.session(channel, on_event, &mut trace, store);
         if let Err(e) = &result {
             send_failure(channel, e);
         }
@@ -132,9 +168,10 @@ impl NonInteractiveModel {
         channel: &mut dyn Channel,
         on_event: &mut dyn FnMut(SessionEvent),
         trace: &mut ServerTrace,
+        store: Option<&KeyStore>,
     ) -> Result<(), Error> {
         welcome(channel, &self.public)?;
-        let (keys, public) = self.receive_keys(channel)?;
+        let Received { evaluation: keys, public } = self.receive_keys(channel, store)?;
         let mut next = 0;
         loop {
             channel.rest(true);
@@ -156,30 +193,67 @@ impl NonInteractiveModel {
         }
     }
 
-    fn receive_keys(&self, channel: &mut dyn Channel) -> Result<(EvaluationKeys, Option<PublicKey>), Error> {
-        let params = self.plan.params();
-        let (mut keys, mut public) = (EvaluationKeys::default(), None);
-        for key in messages::keys(params, &KeysNeeded::of(&self.plan)) {
-            let frame = channel.recv()?;
-            let bytes = frame.expect_payload(Kind::Setup, 0, key.tile, key.bytes)?;
-            let wrong = |e| peer_bytes("Setup", e);
-            self.compute.run(|| -> Result<(), Error> {
-                match key.kind {
-                    KeyKind::Relin => keys.relin = Some(RelinKey::from_bytes(params, bytes).map_err(wrong)?),
-                    KeyKind::Public => public = Some(PublicKey::from_bytes(params, bytes).map_err(wrong)?),
-                    KeyKind::Galois(element, level) => {
-                        let one = GaloisKeys::from_bytes(params, bytes).map_err(wrong)?;
-                        if one.len() != 1 || one.level_of(element) != Some(level) {
-                            let detail = format!("a key for {element:?} at level {} was due", level.get());
-                            return Err(ProtocolError::Message { kind: "Setup", detail }.into());
-                        }
-                        keys.galois.get_or_insert_with(|| GaloisKeys::none(params)).merge(one)?;
+    /// The keys of a client: those that it sends, or those of an earlier session that it names.
+    fn receive_keys(&self, channel: &mut dyn Channel, store: Option<&KeyStore>) -> Result<Received, Error> {
+        let due = messages::keys(self.plan.params(), &KeysNeeded::of(&self.plan));
+        let (mut received, mut writing) = (Received::default(), None);
+        for (index, key) in due.iter().enumerate() {
+            let mut frame = channel.recv()?;
+            if index == 0 && frame.kind() == Kind::Keys {
+                let named: Keys = frame.message(Kind::Keys)?;
+                let detail = || format!("a hash of keys has 32 bytes or none, not {}", named.hash.len());
+                let hash = (!named.hash.is_empty()).then(|| <[u8; 32]>::try_from(named.hash.as_slice()));
+                let hash = hash
+                    .transpose()
+                    .map_err(|_| ProtocolError::Message { kind: "Keys", detail: detail() })?;
+                let known = match (store, hash) {
+                    (Some(store), Some(hash)) => {
+                        store.load(&hash, &due, |key, bytes| self.take_key(&mut received, key, bytes))?
                     }
+                    _ => false,
+                };
+                channel.send(FrameBuilder::message(Kind::Keys, &Keys { hash: Vec::new(), known })?)?;
+                if known {
+                    return Ok(received);
                 }
-                Ok(())
-            })?;
+                received = Received::default();
+                let bytes = due.iter().map(|k| k.bytes as u64).sum();
+                writing = store.and_then(|store| store.begin(bytes));
+                frame = channel.recv()?;
+            }
+            let bytes = frame.expect_payload(Kind::Setup, 0, key.tile, key.bytes)?;
+            self.take_key(&mut received, key, bytes)?;
+            if let Some(writing) = &mut writing {
+                writing.add(key, bytes);
+            }
         }
-        Ok((keys, public))
+        if let Some(writing) = writing {
+            writing.finish();
+        }
+        Ok(received)
+    }
+
+    /// Reads one key, and adds it to the others.
+    fn take_key(&self, received: &mut Received, key: &KeyFrame, bytes: &[u8]) -> Result<(), Error> {
+        let params = self.plan.params();
+        let (wrong, keys) = (|e| peer_bytes("Setup", e), &mut received.evaluation);
+        self.compute.run(|| -> Result<(), Error> {
+            match key.kind {
+                KeyKind::Relin => keys.relin = Some(RelinKey::from_bytes(params, bytes).map_err(wrong)?),
+                KeyKind::Public => {
+                    received.public = Some(PublicKey::from_bytes(params, bytes).map_err(wrong)?);
+                }
+                KeyKind::Galois(element, level) => {
+                    let one = GaloisKeys::from_bytes(params, bytes).map_err(wrong)?;
+                    if one.len() != 1 || one.level_of(element) != Some(level) {
+                        let detail = format!("a key for {element:?} at level {} was due", level.get());
+                        return Err(ProtocolError::Message { kind: "Setup", detail }.into());
+                    }
+                    keys.galois.get_or_insert_with(|| GaloisKeys::none(params)).merge(one)?;
+                }
+            }
+            Ok(())
+        })
     }
 
     fn block(
@@ -195,6 +269,8 @@ impl NonInteractiveModel {
             let mut ciphertexts = Vec::with_capacity(parcel.count);
             for tile in 0..parcel.frames() {
                 let frame = channel.recv()?;
+                // Memory is for who sends something to work on; once it is there, this asks for nothing.
+                channel.reserve(Reserve::Block { bytes: self.plan.peak_bytes(), waiting: 0 })?;
                 let payload =
                     frame.expect_payload(Kind::Request, number as u32, tile as u32, parcel.payload(tile))?;
                 let start = Instant::now();
@@ -257,13 +333,17 @@ impl NonInteractiveModel {
 }
 
 impl Served for NonInteractiveModel {
-    /// Ciphertexts in work, keys, frames in flight.
-    fn session_bytes(&self) -> u64 {
+    /// Keys, frames in flight; for a block, of any number of images, its ciphertexts in work.
+    fn memory(&self) -> SessionMemory {
         let keys: usize =
             messages::keys(self.plan.params(), &KeysNeeded::of(&self.plan)).iter().map(|k| k.bytes).sum();
         let frames = 8 * self.largest_frame() as u64;
         // Keys are held expanded: both polynomials, in whole words.
-        self.plan.peak_bytes().saturating_add(4 * keys as u64).saturating_add(frames)
+        SessionMemory {
+            session: (4 * keys as u64).saturating_add(frames).saturating_add(OWN_BYTES),
+            set_up: 0,
+            block: self.plan.peak_bytes(),
+        }
     }
 
     fn largest_frame(&self) -> usize {
@@ -288,6 +368,33 @@ impl Served for NonInteractiveModel {
         on_event: &mut dyn FnMut(SessionEvent),
     ) -> (Result<ServerTrace, Error>, Traffic) {
         let result = self.serve(channel.as_mut(), on_event);
+        (result, channel.traffic())
+    }
+}
+
+impl Served for KeepingKeys {
+    fn memory(&self) -> SessionMemory {
+        self.model.memory()
+    }
+
+    fn largest_frame(&self) -> usize {
+        self.model.largest_frame()
+    }
+
+    fn who_learns_what(&self) -> &'static str {
+        self.model.who_learns_what()
+    }
+
+    fn insecure(&self) -> bool {
+        self.model.insecure()
+    }
+
+    fn session(
+        &self,
+        mut channel: Box<dyn Channel>,
+        on_event: &mut dyn FnMut(SessionEvent),
+    ) -> (Result<ServerTrace, Error>, Traffic) {
+        let result = self.model.serve_keeping(channel.as_mut(), on_event, Some(&self.store));
         (result, channel.traffic())
     }
 }

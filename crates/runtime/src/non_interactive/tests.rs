@@ -169,7 +169,7 @@ fn worst(outputs: &[crate::Output], data: &[f64]) -> f64 {
 }
 
 pub(super) fn client() -> NonInteractiveOptions {
-    NonInteractiveOptions { plan: options(), compute: Compute::default() }
+    NonInteractiveOptions { plan: options(), compute: Compute::default(), keys: None }
 }
 
 #[test]

@@ -5,7 +5,7 @@ use crate::channel::{send_failure, Channel, Introduction};
 use crate::client_aided::{Client, ClientOptions};
 use crate::error::{check_environment, Error, TransportError};
 use crate::io::{self, Input, Marked, OnProgress, Output, RangeError};
-use crate::non_interactive::{NonInteractiveClient, NonInteractiveOptions};
+use crate::non_interactive::{KeyFolder, NonInteractiveClient, NonInteractiveOptions};
 use crate::plan::{Limits, PlanError, PlanOptions};
 use crate::trace::Report;
 use crate::two_party::{frames, TwoPartyClient, TwoPartyOptions};
@@ -201,9 +201,22 @@ pub(crate) fn receive_plan<P>(
 /// # Errors
 /// [`Error`]: transport, protocol, or a plan that this client refuses; the server has been told.
 pub fn open(
+    channel: Box<dyn Channel>,
+    batch: ClientOptions,
+    two_party: TwoPartyOptions,
+) -> Result<AnyClient, Error> {
+    open_keeping(channel, batch, two_party, None)
+}
+
+/// [`open`], with a folder for the keys of non-interactive plans, so that the next session with the server sends none.
+///
+/// # Errors
+/// As [`open`]; [`Error::Store`] when the folder cannot be used.
+pub fn open_keeping(
     mut channel: Box<dyn Channel>,
     batch: ClientOptions,
     two_party: TwoPartyOptions,
+    keys: Option<KeyFolder>,
 ) -> Result<AnyClient, Error> {
     Ok(match receive_plan(channel.as_mut(), &batch.plan, AnyPlan::from_bytes)? {
         AnyPlan::TwoParty(plan) => {
@@ -213,7 +226,7 @@ pub fn open(
             AnyClient::ClientAided(Box::new(Client::with_plan(channel, plan, batch)?))
         }
         AnyPlan::NonInteractive(plan) => {
-            let options = NonInteractiveOptions { plan: batch.plan, compute: batch.compute };
+            let options = NonInteractiveOptions { plan: batch.plan, compute: batch.compute, keys };
             AnyClient::NonInteractive(Box::new(NonInteractiveClient::with_plan(channel, plan, options)?))
         }
     })

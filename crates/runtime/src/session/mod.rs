@@ -10,8 +10,8 @@ use crate::plan::{self, Cost, Limits, Plan, PlanError, PlanOptions, Port, Tensor
 use crate::two_party::{self, TwoPartyPlan};
 use std::path::Path;
 
-pub use client::{open, AnyClient, ClientSession};
-pub use server::{AnyModel, Served, SessionEvent, Waiting};
+pub use client::{open, open_keeping, AnyClient, ClientSession};
+pub use server::{AnyModel, Served, SessionEvent, SessionMemory, Waiting};
 
 /// A checked plan of any trust model, complete or public part. Copies share what they hold.
 #[derive(Clone, Debug)]

@@ -5,7 +5,7 @@ use crate::channel::{Channel, Traffic};
 use crate::client_aided::{self, ServerPlan};
 use crate::compute::Compute;
 use crate::error::{Error, ProtocolError};
-use crate::non_interactive::NonInteractiveModel;
+use crate::non_interactive::{KeepingKeys, KeyStore, NonInteractiveModel};
 use crate::trace::ServerTrace;
 use crate::two_party::server::DEFAULT_WEIGHT_BYTES;
 use crate::two_party::TwoPartyModel;
@@ -33,10 +33,39 @@ pub struct Waiting {
     pub bytes: u64,
 }
 
+/// The most bytes that one session may hold on the server beside the weights, by the time that it holds them.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct SessionMemory {
+    /// From its slot to its end: keys, and frames on their way.
+    pub session: u64,
+    /// From its first work to its end; asked for as [`crate::channel::Reserve::SetUp`].
+    pub set_up: u64,
+    /// While its largest block is in work; asked for as [`crate::channel::Reserve::Block`].
+    pub block: u64,
+}
+
+impl SessionMemory {
+    /// The most that a session holds at any time, in bytes.
+    #[must_use]
+    pub fn total(&self) -> u64 {
+        self.session.saturating_add(self.set_up).saturating_add(self.block)
+    }
+
+    /// The larger of both, part by part, in bytes.
+    #[must_use]
+    pub fn max(&self, other: &Self) -> Self {
+        Self {
+            session: self.session.max(other.session),
+            set_up: self.set_up.max(other.set_up),
+            block: self.block.max(other.block),
+        }
+    }
+}
+
 /// A plan prepared for serving, shared by all sessions.
 pub trait Served: Send + Sync {
-    /// Bytes that one session may hold beside the weights.
-    fn session_bytes(&self) -> u64;
+    /// What one session may hold beside the weights.
+    fn memory(&self) -> SessionMemory;
 
     /// Bytes of the largest frame of a session after the Plan.
     fn largest_frame(&self) -> usize;
@@ -105,6 +134,15 @@ impl AnyModel {
                 Self::NonInteractive(Arc::new(NonInteractiveModel::new(plan, compute)?))
             }
         })
+    }
+
+    /// [`Self::served`], with a store of evaluation keys for clients of non-interactive plans; the others have none.
+    #[must_use]
+    pub fn served_keeping(&self, store: Option<Arc<KeyStore>>) -> Arc<dyn Served> {
+        match (self, store) {
+            (Self::NonInteractive(model), Some(store)) => Arc::new(KeepingKeys::new(model.clone(), store)),
+            _ => self.served(),
+        }
     }
 
     /// The model as what a server serves.

@@ -1,8 +1,9 @@
 //! Between a carrier on tokio (WebSocket or raw) and a session's blocking thread.
 
+use super::memory::{Share, SMALL};
 use super::peers::Account;
 use super::slots::{Place, Refused};
-use crate::channel::{check_limit, Channel, Traffic};
+use crate::channel::{check_limit, Channel, Reserve, Traffic};
 use crate::error::{Error, TransportError};
 use crate::wire::{Frame, Kind, GREETING_FRAME, HEADER};
 use bytes::Bytes;
@@ -10,6 +11,7 @@ use std::future::Future;
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::runtime::Handle;
+use tokio::sync::mpsc::error::TrySendError;
 use tokio::sync::{mpsc, watch, OwnedSemaphorePermit, Semaphore};
 
 /// Frames that wait on their way out, and by default on their way in: as many as a client may have in flight, so that a client
@@ -38,6 +40,7 @@ enum Incoming {
 type Permits = (OwnedSemaphorePermit, OwnedSemaphorePermit);
 
 /// Room for what waits to be read by the session.
+#[derive(Clone)]
 struct Room {
     frames: Arc<Semaphore>,
     grains: Arc<Semaphore>,
@@ -95,7 +98,7 @@ pub(super) trait Sink: Send + 'static {
 pub(super) struct Reading {
     /// Bytes of the largest frame.
     pub largest: usize,
-    /// What may wait to be read.
+    /// What may wait to be read between blocks.
     pub queue: Queue,
 }
 
@@ -122,8 +125,12 @@ pub(super) struct Bridge {
     limit: usize,
     resting: bool,
     place: Arc<Place>,
-    reading: watch::Sender<Option<Reading>>,
+    reading: watch::Sender<Option<(usize, Room)>>,
     account: Option<Account>,
+    /// Room for frames that wait, once it is known.
+    room: Option<Room>,
+    /// Grains of it that belong to the block in work.
+    block: usize,
 }
 
 /// Frames that are read before a client has a slot: as many as bring the first work.
@@ -162,23 +169,28 @@ pub(super) async fn run(
         place,
         reading,
         account: None,
+        room: None,
+        block: 0,
     };
     let reader = tokio::spawn(async move {
         let mut room = Room::new(Queue { frames: 1, bytes: GREETING_FRAME as u64 });
-        let mut largest = GREETING_FRAME;
+        let (mut largest, mut kept) = (GREETING_FRAME, 0);
         for number in 0.. {
             // Nothing is read behind the greeting before the model is known that it asks for.
             if number == 1 {
-                let Ok(Some(reading)) = known.wait_for(Option::is_some).await.map(|r| *r) else { break };
-                (room, largest) = (Room::new(reading.queue), reading.largest);
+                let Ok(Some(reading)) = known.wait_for(Option::is_some).await.map(|r| r.clone()) else {
+                    break;
+                };
+                (largest, room) = reading;
             }
-            // Whoever holds no slot cannot have more than a few frames kept.
-            if number == GUEST_FRAMES && begun.wait_for(|b| *b).await.is_err() {
+            // Whoever holds no slot cannot have more kept than a few small frames and a large one.
+            if (number >= GUEST_FRAMES || kept > SMALL / 2) && begun.wait_for(|b| *b).await.is_err() {
                 break;
             }
             let Some(arrival) = source.next(largest).await else { break };
             let message = match arrival {
                 Arrival::Frame(bytes) => {
+                    kept += if number == 0 { 0 } else { bytes.len() as u64 };
                     let Some(permits) = room.take(bytes.len() as u64).await else { break };
                     Incoming::Frame(bytes, permits)
                 }
@@ -227,7 +239,7 @@ pub(super) async fn refuse(mut source: impl Source, sink: &mut impl Sink, why: B
 /// Whether a frame brings work: keys, set-ups, data. Greetings and what only announces are small, and a slot is not taken for them.
 fn is_work(frame: &Frame) -> bool {
     match frame.kind() {
-        Kind::Setup | Kind::Request => true,
+        Kind::Setup | Kind::Request | Kind::Keys => true,
         Kind::Bytes => frame.bytes().len() > HEADER + GREETING,
         _ => false,
     }
@@ -244,7 +256,9 @@ impl Bridge {
     /// Reads on behind the greeting, as the model that it asks for allows, and counts to an account from now on.
     pub(super) fn admit(&mut self, reading: Reading, account: Account) {
         self.account = Some(account);
-        self.reading.send_replace(Some(reading));
+        let room = Room::new(reading.queue);
+        self.room = Some(room.clone());
+        self.reading.send_replace(Some((reading.largest, room)));
     }
 
     /// Counts bytes to the account.
@@ -262,9 +276,23 @@ impl Channel for Bridge {
         let bytes = frame.into_bytes();
         self.traffic.sent += bytes.len() as u64;
         let limit = self.idle;
-        let sent =
-            self.runtime.block_on(async { tokio::time::timeout(limit, self.outgoing.send(bytes)).await });
-        match sent {
+        let bytes = match self.outgoing.try_send(bytes) {
+            Ok(()) => return Ok(()),
+            Err(TrySendError::Closed(_)) => return Err(TransportError::Closed),
+            Err(TrySendError::Full(bytes)) => bytes,
+        };
+        // A client that takes no answers keeps the server waiting as one that sends nothing does.
+        let place = &self.place;
+        place.waits(false);
+        let sent = self.runtime.block_on(async {
+            tokio::select! {
+                biased;
+                sent = tokio::time::timeout(limit, self.outgoing.send(bytes)) => Ok(sent),
+                () = place.given() => Err(Refused::Busy),
+            }
+        });
+        place.heard();
+        match sent.map_err(|why| refused(why, place))? {
             Ok(Ok(())) => Ok(()),
             Ok(Err(_)) => Err(TransportError::Closed),
             Err(_) => Err(TransportError::Timeout { seconds: limit.as_secs() }),
@@ -319,5 +347,29 @@ impl Channel for Bridge {
 
     fn rest(&mut self, resting: bool) {
         self.resting = resting;
+        if resting {
+            // What waits to be read of the block is counted as long as it waits.
+            if let Some(room) = &self.room {
+                self.block -= room.grains.forget_permits(self.block);
+            }
+            if self.block == 0 {
+                self.place.release(Share::Block);
+            }
+        }
+    }
+
+    fn reserve(&mut self, what: Reserve) -> Result<(), Error> {
+        let (share, bytes, waiting) = match what {
+            Reserve::SetUp(bytes) => (Share::SetUp, bytes, 0),
+            Reserve::Block { bytes, waiting } => (Share::Block, bytes, waiting),
+        };
+        let place = &self.place;
+        self.runtime.block_on(place.reserve(share, bytes)).map_err(|why| refused(why, place))?;
+        let more = usize::try_from(waiting.div_ceil(GRAIN)).unwrap_or(usize::MAX).saturating_sub(self.block);
+        if let Some(room) = self.room.as_ref().filter(|_| more > 0) {
+            room.grains.add_permits(more);
+            self.block += more;
+        }
+        Ok(())
     }
 }

@@ -4,7 +4,7 @@ use super::bridge::Bridge;
 use super::models::{Model, Models};
 use super::peers::Peers;
 use super::token::Tokens;
-use crate::channel::{Channel, Traffic};
+use crate::channel::{Channel, Reserve, Traffic};
 use crate::error::{Error, ProtocolError, TransportError};
 use crate::wire::{Frame, Hello, Kind, GREETING_FRAME, PROTOCOL};
 use std::net::SocketAddr;
@@ -126,5 +126,9 @@ impl<C: Channel> Channel for Greeted<C> {
 
     fn rest(&mut self, resting: bool) {
         self.inner.rest(resting);
+    }
+
+    fn reserve(&mut self, what: Reserve) -> Result<(), Error> {
+        self.inner.reserve(what)
     }
 }

@@ -92,6 +92,10 @@ pub struct Stats {
     pub guests: u64,
     /// Clients that wait for a slot.
     pub waiting: u64,
+    /// Bytes that sessions have reserved now.
+    pub memory_reserved: u64,
+    /// The most bytes that sessions have reserved at once since the start.
+    pub memory_reserved_peak: u64,
     /// Clients refused because the server was full or stopping.
     pub refused: u64,
     /// Blocks answered.
@@ -135,6 +139,8 @@ impl Metrics {
             active: places.active as u64,
             guests: places.guests as u64,
             waiting: places.in_line as u64,
+            memory_reserved: places.reserved[0],
+            memory_reserved_peak: places.reserved[1],
             refused: get(&self.refused),
             blocks: get(&self.blocks),
             images: get(&self.images),
@@ -161,7 +167,11 @@ impl Metrics {
         family("sessions_total", "counter", "Sessions begun.", &[("", s.sessions)]);
         family("sessions_active", "gauge", "Sessions in work now.", &[("", s.active)]);
         family("clients_guests", "gauge", "Clients that have sent nothing to work on.", &[("", s.guests)]);
-        family("clients_waiting", "gauge", "Clients that wait for a slot.", &[("", s.waiting)]);
+        family("clients_waiting", "gauge", "Clients that wait for a slot or for memory.", &[("", s.waiting)]);
+        let reserved = "Bytes that sessions have reserved of the server's memory.";
+        family("memory_reserved_bytes", "gauge", reserved, &[("", s.memory_reserved)]);
+        let most = "The most bytes that sessions have reserved at once.";
+        family("memory_reserved_peak_bytes", "gauge", most, &[("", s.memory_reserved_peak)]);
         family("sessions_refused_total", "counter", "Clients refused.", &[("", s.refused)]);
         family("blocks_total", "counter", "Blocks of images answered.", &[("", s.blocks)]);
         family("images_total", "counter", "Images answered.", &[("", s.images)]);

@@ -5,6 +5,7 @@ mod bridge;
 pub mod client;
 mod greeting;
 mod histogram;
+mod memory;
 mod metrics;
 mod models;
 mod pages_server;

@@ -4,7 +4,7 @@ use super::bridge::Queue;
 use super::metrics::ModelMetrics;
 use crate::error::{Error, ProtocolError, TransportError};
 use crate::plan::{Limits, Port, Tensor, Trust};
-use crate::session::server::Served;
+use crate::session::server::{Served, SessionMemory};
 use crate::session::AnyPlan;
 use serde::Serialize;
 use std::collections::BTreeMap;
@@ -135,9 +135,14 @@ impl Models {
         self.all().values().map(|m| m.served.largest_frame()).max().unwrap_or(0)
     }
 
-    /// Bytes of a session of the model that needs least.
+    /// The most bytes that a session of any model may hold, part by part.
+    pub(super) fn most(&self) -> SessionMemory {
+        self.all().values().map(|m| m.served.memory()).fold(SessionMemory::default(), |a, b| a.max(&b))
+    }
+
+    /// Bytes of a session of the model that needs least between blocks.
     pub(super) fn least_session(&self) -> u64 {
-        self.all().values().map(|m| m.served.session_bytes()).min().unwrap_or(0)
+        self.all().values().map(|m| m.served.memory().session).min().unwrap_or(0)
     }
 }
 
@@ -156,7 +161,7 @@ fn table(
             ))
             .into());
         }
-        Limits::check("the memory that one session needs", served.session_bytes(), memory)?;
+        Limits::check("the memory that one session needs", served.memory().total(), memory)?;
         let metrics = before.get(&name).map_or_else(Arc::default, |model| model.metrics.clone());
         let model = Arc::new(Model { name: name.clone(), served, about, metrics });
         if out.insert(name.clone(), model).is_some() {

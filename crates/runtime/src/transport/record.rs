@@ -1,6 +1,6 @@
 //! Keeps what clients send, so that an operator (or a demo) can look at all that a server ever sees of their inputs.
 
-use crate::channel::{Channel, Traffic};
+use crate::channel::{Channel, Reserve, Traffic};
 use crate::error::{Error, TransportError};
 use crate::wire::{Frame, Kind};
 use std::fs::File;
@@ -55,5 +55,9 @@ impl<C: Channel> Channel for Recording<C> {
 
     fn rest(&mut self, resting: bool) {
         self.inner.rest(resting);
+    }
+
+    fn reserve(&mut self, what: Reserve) -> Result<(), Error> {
+        self.inner.reserve(what)
     }
 }

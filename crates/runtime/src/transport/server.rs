@@ -2,18 +2,19 @@
 
 use super::bridge::{self, Bridge, Phase, Reading, Sink, Source};
 use super::greeting::{Caller, Greeted, Reception};
+use super::memory::{Division, Memory};
 use super::metrics::{Metrics, Stats};
 use super::models::{About, Hosted, Models, DEFAULT_NAME};
 use super::peers::{PeerLimits, Peers};
 use super::raw_server::{self, Door};
 use super::record::{Record, Recording};
-use super::slots::{Memory, Place, Rules, Slots};
+use super::slots::{Place, Rules, Slots};
 use super::tls::{self, TlsFiles};
 use super::token::Tokens;
 use super::{admin, pages_server};
 use crate::channel::{send_failure, Channel, Traffic};
 use crate::error::{Error, TransportError};
-use crate::session::server::{Served, SessionEvent};
+use crate::session::server::{Served, SessionEvent, SessionMemory};
 use crate::trace::ServerTrace;
 use crate::wire::{Failure, FrameBuilder, Kind};
 use axum_server::Handle;
@@ -35,7 +36,8 @@ use tokio_rustls::TlsAcceptor;
 pub struct ServerLimits {
     /// Sessions in work at once.
     pub sessions: usize,
-    /// Bytes that all sessions together may hold; lowers the number of sessions.
+    /// Bytes that all sessions and guests together may hold. A session asks for what its block takes when the block begins, and waits until it is free;
+    /// what a session holds between blocks lowers the number of sessions.
     pub memory_bytes: u64,
     /// Connections at once, of clients and of those that ask for `/healthz` or `/metrics`. Others are closed as they come.
     pub connections: usize,
@@ -113,6 +115,7 @@ pub(super) struct Shared {
     pub(super) connections: Arc<Semaphore>,
     pub(super) origins: Vec<String>,
     memory: Memory,
+    division: Division,
     phase: watch::Sender<Phase>,
     limits: ServerLimits,
     on_session: Option<OnSession>,
@@ -194,6 +197,7 @@ impl Server {
     /// # Errors
     /// As [`Self::start_models`]: then the models that there are stay.
     pub fn set_models(&self, models: Vec<Hosted>) -> Result<(), Error> {
+        models.iter().try_for_each(|model| self.shared.division.check(&model.served.memory()))?;
         self.shared.reception.models.replace(models, self.shared.limits.memory_bytes)?;
         self.shared.arrange();
         self.shared.announce();
@@ -204,7 +208,13 @@ impl Server {
     #[must_use]
     pub fn models(&self) -> Vec<(String, u64)> {
         let all = self.shared.reception.models.all();
-        all.values().map(|m| (m.name.clone(), m.served.session_bytes())).collect()
+        all.values().map(|m| (m.name.clone(), m.served.memory().total())).collect()
+    }
+
+    /// The most that one session of any model may hold, in bytes.
+    #[must_use]
+    pub fn session_memory(&self) -> SessionMemory {
+        self.shared.reception.models.most()
     }
 
     /// Reads the file of tokens again; sessions go on, whatever their token.
@@ -235,9 +245,9 @@ impl Server {
     /// model that takes most.
     #[must_use]
     pub fn sessions(&self) -> usize {
-        let most = self.models().into_iter().map(|(_, bytes)| bytes).max().unwrap_or(0);
-        let (memory, limits) = (self.shared.memory, self.shared.limits);
-        limits.sessions.min((memory.all() / memory.grains(most).max(1)) as usize)
+        let each = self.session_memory().session.max(1);
+        let (all, limits) = (self.shared.division.sessions, self.shared.limits);
+        limits.sessions.min(usize::try_from(all / each).unwrap_or(usize::MAX))
     }
 
     /// The counters of the server at this moment.
@@ -400,9 +410,15 @@ impl Shared {
         let models = Models::new(models, limits.memory_bytes, options.list_models)?;
         let tokens = options.tokens.as_deref().map(Tokens::read).transpose()?.map(RwLock::new);
         let memory = Memory::new(limits.memory_bytes);
+        let most = models.most();
+        let division = Division::of(&limits, &most, models.largest_frame())?;
+        // One largest request always fits, also where it was rounded up.
+        let share = |bytes: u64, largest: u64| memory.floor(bytes).max(memory.grains(largest));
         let rules = Rules {
             slots: limits.sessions.min(Semaphore::MAX_PERMITS),
-            memory: memory.all(),
+            unit: memory,
+            memory: share(division.sessions, most.session),
+            shares: [share(division.shares[0], most.set_up), share(division.shares[1], most.block)],
             line: limits.line,
             patience: limits.patience,
             session: limits.session_time,
@@ -414,6 +430,7 @@ impl Shared {
             connections: Arc::new(Semaphore::new(limits.connections.clamp(1, Semaphore::MAX_PERMITS))),
             origins: options.origins.clone(),
             memory,
+            division,
             phase: watch::Sender::new(Phase::Running),
             limits,
             on_session: options.on_session.clone(),
@@ -449,9 +466,8 @@ impl Shared {
     /// What follows from the models for guests and for who asks whether there is room.
     fn arrange(&self) {
         let models = &self.reception.models;
-        // What guests may send before they hold a slot stays within the memory of sessions.
-        let guests = self.limits.memory_bytes / (4 * models.largest_frame() as u64).max(1);
-        let guests = usize::try_from(guests).unwrap_or(usize::MAX).clamp(1, self.limits.guests.max(1));
+        // What guests may send before they hold a slot stays within their part of the memory.
+        let guests = self.division.guests(&self.limits, models.largest_frame());
         self.slots.set(guests, self.memory.grains(models.least_session()));
     }
 
@@ -491,7 +507,7 @@ fn session(shared: &Arc<Shared>, mut bridge: Bridge, place: &Place, caller: &Cal
         }
     };
     tracing::info!(session = number, %peer, who, model = model.name, "a client greets");
-    place.needs(shared.memory.grains(model.served.session_bytes()));
+    place.needs(shared.memory.grains(model.served.memory().session));
     let reading = Reading { largest: model.served.largest_frame(), queue: model.queue() };
     bridge.admit(reading, shared.reception.peers.account(who.clone()));
     let channel = Greeted::new(first, bridge);

@@ -5,7 +5,9 @@
 //! waiting while others stand in line gives its slot, as [`Rules`] say.
 
 use super::histogram::{Histogram, LENGTHS, SECONDS};
+use super::memory::{Memory, Share};
 use std::collections::BTreeMap;
+use std::future::Future;
 use std::sync::atomic::{AtomicU32, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::{Duration, Instant};
@@ -23,8 +25,12 @@ const LEAST: u32 = 8;
 pub(super) struct Rules {
     /// Sessions in work at once.
     pub slots: usize,
-    /// Memory that all of them hold at most, in grains ([`Memory`]).
+    /// The unit in which memory is counted.
+    pub unit: Memory,
+    /// Memory that slots hold at most from their beginning to their end, in grains.
     pub memory: u32,
+    /// Memory of all set-ups, and of all blocks, in grains.
+    pub shares: [u32; Share::ALL],
     /// Longest wait in line.
     pub line: Duration,
     /// A session keeps its slot so long without a frame, divided by one more than there are in line, by eight at most, when others wait; and longer
@@ -32,31 +38,6 @@ pub(super) struct Rules {
     pub patience: Duration,
     /// Age at which a session gives its slot between two blocks, and twice that within one, when others wait.
     pub session: Duration,
-}
-
-/// Bytes of memory as grains: as fine as a semaphore can count.
-#[derive(Clone, Copy, Debug)]
-pub(super) struct Memory {
-    grain: u64,
-    total: u64,
-}
-
-impl Memory {
-    /// Of a limit in bytes.
-    pub(super) fn new(total: u64) -> Self {
-        Self { grain: (total >> 28).max(1), total }
-    }
-
-    /// All of it.
-    pub(super) fn all(self) -> u32 {
-        // 2^28 grains and a few.
-        u32::try_from(self.total / self.grain).unwrap_or(u32::MAX)
-    }
-
-    /// What so many bytes take, and never more than there is.
-    pub(super) fn grains(self, bytes: u64) -> u32 {
-        u32::try_from(bytes.div_ceil(self.grain)).unwrap_or(u32::MAX).min(self.all())
-    }
 }
 
 /// Why there is no slot.
@@ -77,8 +58,10 @@ pub(super) struct Count {
     pub active: usize,
     /// That are connected and have sent nothing to work on.
     pub guests: usize,
-    /// That wait for a slot.
+    /// That wait for a slot, or for memory.
     pub in_line: usize,
+    /// Bytes that sessions have reserved, now and at most since the start.
+    pub reserved: [u64; 2],
 }
 
 /// A session that holds a slot.
@@ -88,6 +71,8 @@ struct Holder {
     /// Since when the server waits for its client; whether between two blocks.
     waits: Option<(Instant, bool)>,
     gives: Arc<Notify>,
+    /// Whether it has memory of each share.
+    has: [bool; Share::ALL],
 }
 
 #[derive(Default)]
@@ -98,6 +83,7 @@ struct State {
     in_line: usize,
     active: usize,
     begun: u64,
+    most_reserved: u64,
 }
 
 /// All places of a server.
@@ -105,6 +91,8 @@ pub(super) struct Slots {
     rules: Rules,
     free: Arc<Semaphore>,
     memory: Arc<Semaphore>,
+    /// Memory for set-ups and for blocks.
+    shares: [Arc<Semaphore>; Share::ALL],
     /// Clients at once that have sent nothing to work on; follows from the models.
     guests: AtomicUsize,
     /// Grains that a session takes at least; follows from the models.
@@ -125,6 +113,7 @@ impl Slots {
             rules,
             free: Arc::new(Semaphore::new(rules.slots)),
             memory: Arc::new(Semaphore::new(rules.memory as usize)),
+            shares: rules.shares.map(|grains| Arc::new(Semaphore::new(grains as usize))),
             guests: AtomicUsize::new(1),
             least: AtomicU32::new(0),
             waits: Histogram::new(SECONDS),
@@ -137,6 +126,21 @@ impl Slots {
     pub(super) fn set(&self, guests: usize, least: u32) {
         self.guests.store(guests, Ordering::Relaxed);
         self.least.store(least, Ordering::Relaxed);
+    }
+
+    /// Bytes that sessions have reserved.
+    fn reserved(&self) -> u64 {
+        let shares = self.rules.shares.iter().zip(&self.shares).chain([(&self.rules.memory, &self.memory)]);
+        let grains =
+            shares.map(|(all, free)| (*all as usize).saturating_sub(free.available_permits()) as u64);
+        self.rules.unit.bytes(grains.sum())
+    }
+
+    /// Notes what is reserved now, when something was.
+    fn note(&self) {
+        let reserved = self.reserved();
+        let mut state = self.state();
+        state.most_reserved = state.most_reserved.max(reserved);
     }
 
     /// A slot and so many grains, each first come, first served.
@@ -165,20 +169,22 @@ impl Slots {
         state.guests.insert(number, gives.clone());
         drop(state);
         let (slots, turned, need) = (self.clone(), Mutex::new(Instant::now()), AtomicU32::new(0));
-        let (slot, begun) = (OnceLock::new(), watch::Sender::new(false));
-        Some(Place { slots, number, gives, need, slot, begun, turned })
+        let (slot, begun, memory) = (OnceLock::new(), watch::Sender::new(false), Mutex::default());
+        Some(Place { slots, number, gives, need, slot, begun, turned, memory })
     }
 
     /// No more places.
     pub(super) fn close(&self) {
         self.free.close();
         self.memory.close();
+        self.shares.iter().for_each(|share| share.close());
     }
 
     /// Whether a client that comes now would stand in line.
     pub(super) fn full(&self) -> bool {
         self.free.available_permits() == 0
             || self.memory.available_permits() < self.least.load(Ordering::Relaxed) as usize
+            || self.state().in_line > 0
     }
 
     /// Whether the server takes nobody any more.
@@ -189,11 +195,13 @@ impl Slots {
     /// What is told of the places.
     pub(super) fn count(&self) -> Count {
         let state = self.state();
-        Count { begun: state.begun, active: state.active, guests: state.guests.len(), in_line: state.in_line }
+        let (guests, reserved) = (state.guests.len(), [self.reserved(), state.most_reserved]);
+        Count { begun: state.begun, active: state.active, guests, in_line: state.in_line, reserved }
     }
 
-    /// Tells the session that has kept the server waiting for longest beyond what it may to give its slot.
-    fn make_room(&self) {
+    /// Tells the session that has kept the server waiting for longest beyond what it may to give its slot; of those that have memory of
+    /// `share` where that is missing.
+    fn make_room(&self, share: Option<Share>) {
         let now = Instant::now();
         let mut state = self.state();
         let patience =
@@ -206,7 +214,9 @@ impl Slots {
             let old = age.checked_sub(if resting { self.rules.session } else { 2 * self.rules.session });
             stalled.max(old)
         };
-        let most = state.holders.iter().filter_map(|(n, h)| Some((beyond(h)?, *n))).max();
+        let of_use = |h: &Holder| share.is_none_or(|share| h.has[share as usize]);
+        let most =
+            state.holders.iter().filter(|(_, h)| of_use(h)).filter_map(|(n, h)| Some((beyond(h)?, *n))).max();
         if let Some(holder) = most.and_then(|(_, number)| state.holders.remove(&number)) {
             holder.gives.notify_one();
         }
@@ -221,6 +231,7 @@ pub(super) struct Place {
     /// Grains that the session takes.
     need: AtomicU32,
     slot: OnceLock<Slot>,
+    memory: Mutex<[Option<OwnedSemaphorePermit>; Share::ALL]>,
     /// Whether there is a slot, for those that wait for it.
     begun: watch::Sender<bool>,
     /// When the server last began or ended waiting for the client.
@@ -273,42 +284,93 @@ impl Place {
         if self.works() {
             return Ok(());
         }
-        let (slots, start) = (self.slots.clone(), Instant::now());
-        {
-            let mut state = slots.state();
-            // It was another's turn before this one came to stand in line.
-            state.guests.remove(&self.number).ok_or(Refused::Busy)?;
-            slots.lengths.observe(state.in_line as f64);
-            state.in_line += 1;
-        }
-        let mut acquire = std::pin::pin!(slots.slot(self.need.load(Ordering::Relaxed)));
-        let found = loop {
-            tokio::select! {
-                biased;
-                slot = &mut acquire => break slot.map_err(|_| Refused::Stopping),
-                () = tokio::time::sleep(LOOK) => {
-                    if start.elapsed() > slots.rules.line {
-                        break Err(Refused::Busy);
-                    }
-                    slots.make_room();
-                }
-            }
-        };
-        slots.waits.observe(start.elapsed().as_secs_f64());
-        let mut state = slots.state();
-        state.in_line -= 1;
-        let now = Instant::now();
-        let holder = Holder { since: now, worked: Duration::ZERO, waits: None, gives: self.gives.clone() };
-        let slot = found?;
+        // It was another's turn before this one came to stand in line.
+        self.slots.state().guests.remove(&self.number).ok_or(Refused::Busy)?;
+        let slot = self.line(self.slots.slot(self.need.load(Ordering::Relaxed)), None).await?;
+        let (gives, has) = (self.gives.clone(), [false; Share::ALL]);
+        let holder = Holder { since: Instant::now(), worked: Duration::ZERO, waits: None, gives, has };
+        let mut state = self.slots.state();
         state.holders.insert(self.number, holder);
         state.begun += 1;
         state.active += 1;
         drop(state);
+        self.slots.note();
         self.turn();
         // Empty until now: one session asks for one slot after the other.
         let _ = self.slot.set(slot);
         self.begun.send_replace(true);
         Ok(())
+    }
+
+    /// Stands in line until `acquire` is done; who keeps the server waiting meanwhile gives what it has.
+    async fn line<T>(
+        &self,
+        acquire: impl Future<Output = Result<T, AcquireError>>,
+        share: Option<Share>,
+    ) -> Result<T, Refused> {
+        let (slots, start) = (&self.slots, Instant::now());
+        {
+            let mut state = slots.state();
+            slots.lengths.observe(state.in_line as f64);
+            state.in_line += 1;
+        }
+        let mut acquire = std::pin::pin!(acquire);
+        let found = loop {
+            tokio::select! {
+                biased;
+                found = &mut acquire => break found.map_err(|_| Refused::Stopping),
+                () = tokio::time::sleep(LOOK) => {
+                    if start.elapsed() > slots.rules.line {
+                        break Err(Refused::Busy);
+                    }
+                    slots.make_room(share);
+                }
+            }
+        };
+        slots.waits.observe(start.elapsed().as_secs_f64());
+        slots.state().in_line -= 1;
+        found
+    }
+
+    fn memory(&self) -> MutexGuard<'_, [Option<OwnedSemaphorePermit>; Share::ALL]> {
+        self.memory.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Stands in line for memory, and for a slot where there is none yet. What is there of the share already is enough, or goes back first.
+    ///
+    /// # Errors
+    /// [`Refused`] when it did not come free in time, or will not.
+    pub(super) async fn reserve(&self, share: Share, bytes: u64) -> Result<(), Refused> {
+        let wanted = self.slots.rules.unit.grains(bytes);
+        if wanted == 0 {
+            return Ok(());
+        }
+        self.work().await?;
+        let has = self.memory()[share as usize].as_ref().map_or(0, OwnedSemaphorePermit::num_permits);
+        if has >= wanted as usize {
+            return Ok(());
+        }
+        self.release(share);
+        let permit = self.slots.shares[share as usize].clone().acquire_many_owned(wanted);
+        let permit = self.line(permit, Some(share)).await?;
+        self.memory()[share as usize] = Some(permit);
+        self.slots.note();
+        // The wait was no work for the client.
+        self.turn();
+        self.has(share, true);
+        Ok(())
+    }
+
+    /// Gives memory of a share back.
+    pub(super) fn release(&self, share: Share) {
+        self.memory()[share as usize] = None;
+        self.has(share, false);
+    }
+
+    fn has(&self, share: Share, whether: bool) {
+        if let Some(holder) = self.slots.state().holders.get_mut(&self.number) {
+            holder.has[share as usize] = whether;
+        }
     }
 
     /// The server waits for the client from now on; `resting` between two blocks.
@@ -346,7 +408,9 @@ mod tests {
 
     const RULES: Rules = Rules {
         slots: 1,
+        unit: Memory::of(1, 1000),
         memory: 10,
+        shares: [100, 100],
         line: Duration::from_secs(5),
         patience: Duration::from_millis(200),
         session: Duration::from_secs(3600),
@@ -370,8 +434,9 @@ mod tests {
         let [first, second, third] = [(); 3].map(|()| slots.enter().unwrap());
         first.given().await;
         assert!(!slots.full() && slots.count().guests == 2);
+        third.needs(3);
         third.work().await.unwrap();
-        let now = Count { begun: 1, active: 1, guests: 1, in_line: 0 };
+        let now = Count { begun: 1, active: 1, guests: 1, in_line: 0, reserved: [3, 3] };
         assert!(slots.full() && slots.count() == now);
         drop(third);
         second.work().await.unwrap();
@@ -448,16 +513,6 @@ mod tests {
         after.work().await.unwrap();
     }
 
-    #[test]
-    fn memory_is_counted_in_grains() {
-        let memory = Memory::new(16 << 30);
-        assert_eq!((memory.all(), memory.grains(64), memory.grains(65)), (1 << 28, 1, 2));
-        assert_eq!(memory.grains(u64::MAX), memory.all());
-        let memory = Memory::new(1000);
-        assert_eq!((memory.all(), memory.grains(999)), (1000, 999));
-        assert!(Memory::new(u64::MAX).all() >= 1 << 28);
-    }
-
     #[tokio::test]
     async fn nobody_enters_a_stopping_server() {
         let slots = started(RULES);
@@ -466,5 +521,96 @@ mod tests {
         assert_eq!(next.work().await, Err(Refused::Stopping));
         assert!(slots.enter().is_none() && slots.closed());
         drop(working);
+    }
+
+    /// All of a share.
+    const WHOLE: u64 = 100;
+
+    #[tokio::test]
+    async fn memory_is_waited_for_in_order_and_comes_back() {
+        let slots = started(Rules { slots: 3, ..RULES });
+        slots.set(3, 0);
+        let (first, large, small) = (taken(&slots).await, taken(&slots).await, taken(&slots).await);
+        first.reserve(Share::Block, WHOLE / 2).await.unwrap();
+        // A small one that comes after a large one waits behind it.
+        let order = Mutex::new(Vec::new());
+        tokio::join!(
+            async {
+                large.reserve(Share::Block, WHOLE).await.unwrap();
+                order.lock().unwrap().push("large");
+                large.release(Share::Block);
+            },
+            async {
+                tokio::time::sleep(Duration::from_millis(20)).await;
+                small.reserve(Share::Block, WHOLE / 2).await.unwrap();
+                order.lock().unwrap().push("small");
+            },
+            async {
+                tokio::time::sleep(Duration::from_millis(60)).await;
+                assert!(order.lock().unwrap().is_empty() && slots.full() && slots.count().in_line == 2);
+                // Set-ups are another share.
+                first.reserve(Share::SetUp, WHOLE).await.unwrap();
+                first.release(Share::Block);
+            }
+        );
+        assert_eq!(*order.lock().unwrap(), ["large", "small"]);
+        // `first` has its set-up and `small` half of the blocks; at most that set-up and the large block were reserved together.
+        assert_eq!(slots.count().reserved, [WHOLE + WHOLE / 2, 2 * WHOLE]);
+        drop((first, large, small));
+        assert_eq!(slots.shares.each_ref().map(|s| s.available_permits()), [100, 100]);
+    }
+
+    #[tokio::test]
+    async fn who_announces_much_and_sends_nothing_gives_its_memory() {
+        let slots = started(Rules { slots: 3, ..RULES });
+        slots.set(3, 0);
+        let (hoarder, idle, good) = (taken(&slots).await, taken(&slots).await, taken(&slots).await);
+        hoarder.reserve(Share::Block, WHOLE).await.unwrap();
+        hoarder.waits(false);
+        // One that keeps the server waiting without memory of this kind would be of no use.
+        idle.reserve(Share::SetUp, WHOLE).await.unwrap();
+        idle.waits(true);
+        let start = Instant::now();
+        let (got, ()) = tokio::join!(good.reserve(Share::Block, 1), async {
+            hoarder.given().await;
+            drop(hoarder);
+        });
+        got.unwrap();
+        assert!(start.elapsed() < Duration::from_secs(1), "{:?}", start.elapsed());
+        assert!(tokio::time::timeout(Duration::from_millis(300), idle.given()).await.is_err());
+    }
+
+    #[tokio::test]
+    async fn memory_that_does_not_come_free_is_refused() {
+        let rules = Rules { slots: 2, line: Duration::from_millis(200), ..RULES };
+        let slots = started(rules);
+        let (working, next) = (taken(&slots).await, taken(&slots).await);
+        working.reserve(Share::Block, WHOLE).await.unwrap();
+        assert_eq!(next.reserve(Share::Block, 1).await, Err(Refused::Busy));
+        // More of the same share: what is there goes back first, so that nobody waits for itself.
+        working.reserve(Share::Block, WHOLE / 2).await.unwrap();
+        slots.close();
+        assert_eq!(next.reserve(Share::SetUp, 1).await, Err(Refused::Stopping));
+    }
+
+    #[tokio::test]
+    async fn time_in_line_is_no_work_that_buys_patience() {
+        let slots = started(Rules { slots: 3, ..RULES });
+        slots.set(3, 0);
+        let (first, second, third) = (taken(&slots).await, taken(&slots).await, taken(&slots).await);
+        first.reserve(Share::Block, WHOLE).await.unwrap();
+        let (got, ()) = tokio::join!(second.reserve(Share::Block, WHOLE), async {
+            tokio::time::sleep(Duration::from_millis(400)).await;
+            first.release(Share::Block);
+        });
+        got.unwrap();
+        second.waits(false);
+        let start = Instant::now();
+        let (got, ()) = tokio::join!(third.reserve(Share::Block, WHOLE), async {
+            second.given().await;
+            drop(second);
+        });
+        got.unwrap();
+        assert!(start.elapsed() < Duration::from_secs(2), "{:?}", start.elapsed());
     }
 }

@@ -158,6 +158,7 @@ pub fn session(plan: &TwoPartyPlan, images: usize) -> Result<plan::Cost, Error> 
 }
 
 /// A running session's prediction.
+#[derive(Clone)]
 pub(super) struct Account {
     model: CostModel,
 }
@@ -180,6 +181,12 @@ impl Account {
             mpc::setup_cost(m);
             layers.open_cost(m, held);
         })
+    }
+
+    /// Bytes from the client in the whole group of so many images that has begun.
+    pub(super) fn group_up(&self, plan: &TwoPartyPlan, layers: &Layers, images: usize) -> u64 {
+        let mut group = self.clone();
+        (0..plan.stages().len()).map(|index| group.stage(plan, layers, index, images).bytes_up).sum()
     }
 
     pub(super) fn begin(&mut self, images: usize) -> Traffic {

@@ -13,7 +13,7 @@ const MAGIC: [u8; 4] = *b"HN2P";
 const VERSION: u8 = 3;
 pub(super) const HELLO: usize = 40;
 /// Position: the number in `hello`.
-const KINDS: [OtKind; 6] = [
+pub(super) const KINDS: [OtKind; 6] = [
     OtKind::Iknp,
     OtKind::SoftSpoken,
     OtKind::Silent(SilentSize::Tiny),

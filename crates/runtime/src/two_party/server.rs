@@ -9,11 +9,12 @@ use super::nonlinear;
 use super::plan::{Kind, Stage, TwoPartyPlan};
 use super::shares::Shares;
 use super::trace::{Gauge, Phase, TwoPartyTrace};
+use crate::channel::Reserve;
 use crate::compute::Compute;
 use crate::error::Error;
 use crate::plan::spec::Reveal;
 use crate::plan::{self, PlanError};
-use crate::session::server::SessionEvent;
+use crate::session::server::{SessionEvent, SessionMemory};
 use crate::tally;
 use hushnet_mpc::{self as mpc, Channel, Party, Session};
 use std::collections::BTreeMap;
@@ -28,6 +29,10 @@ const BYTES_PER_ELEMENT: usize = memory::BYTES_PER_ELEMENT as usize;
 const WAITING_PER_ELEMENT: usize = 16;
 /// Bytes that wait beside what grows with the network: the OT extension's own messages.
 const WAITING_BYTES: u64 = 64 << 20;
+/// Bytes that may wait between two groups: what opens a session, and what announces a group.
+pub(super) const BETWEEN_BLOCKS: u64 = 1 << 20;
+/// Bytes of a session with every network: its thread, buffers of its channel, tables of kernels.
+const OWN_BYTES: u64 = 6 << 20;
 
 /// A plan prepared for serving: weights in evaluation form, shared by all sessions.
 pub struct TwoPartyModel {
@@ -91,29 +96,36 @@ impl TwoPartyModel {
         self.weights.iter().map(|w| w.weight_bytes()).sum()
     }
 
-    /// Bytes that one session may hold beside the weights: shares and protocols of the largest group, and what waits to be read.
+    /// What one session may hold beside the weights: from its slot on a client's keys and ciphertexts in work; from its first work on its
+    /// oblivious transfers; in a group, shares and protocols, and what waits to be read.
     #[must_use]
-    pub fn session_bytes(&self) -> u64 {
-        let group = self.largest_group() as u64;
+    pub fn session_memory(&self) -> SessionMemory {
+        SessionMemory {
+            session: (OWN_BYTES + BETWEEN_BLOCKS).saturating_add(self.layers.working_bytes()),
+            set_up: handshake::KINDS.iter().map(|kind| kind.held_bytes()).max().unwrap_or(0),
+            block: self
+                .group_bytes(self.largest_group())
+                .saturating_add(self.queue_bytes(self.largest_group())),
+        }
+    }
+
+    /// Bytes of shares and protocols of a group of so many images.
+    fn group_bytes(&self, images: usize) -> u64 {
         let shares = (self.plan.peak_elements() as u64).saturating_mul(BYTES_PER_ELEMENT as u64);
         let (plan, ring) = (&self.plan, self.plan.ring());
         let protocols = memory::protocols(plan.stages(), plan.tensors(), ring).map(|(_, bytes)| bytes).max();
-        shares
-            .max(protocols.unwrap_or(0))
-            .saturating_mul(group)
-            .saturating_add(self.queue_bytes())
-            .saturating_add(self.layers.working_bytes())
+        shares.max(protocols.unwrap_or(0)).saturating_mul(images as u64)
     }
 
-    /// Bytes that an honest client may have on their way at once (all requests of a stage, or one message of a protocol): a
-    /// server that keeps so many never makes a client wait for it while it waits for the client.
+    /// Bytes that an honest client may have on their way at once in a group of so many images (all requests of a stage, or one message of a
+    /// protocol): a server that keeps so many never makes a client wait for it while it waits for the client.
     #[must_use]
-    pub fn queue_bytes(&self) -> u64 {
+    pub fn queue_bytes(&self, images: usize) -> u64 {
         let requests = |shape: &dyn Shape| shape.tiles() * shape.request_len();
         let requests = self.layers.shapes().map(|(_, shape)| requests(shape)).max().unwrap_or(0);
         let message = WAITING_PER_ELEMENT.saturating_mul(self.plan.peak_elements());
         let image = (requests as u64).saturating_add(message as u64);
-        image.saturating_mul(self.largest_group() as u64).saturating_add(WAITING_BYTES)
+        image.saturating_mul(images as u64).saturating_add(WAITING_BYTES)
     }
 
     /// Most images that a client may run through the stages together.
@@ -144,12 +156,23 @@ impl TwoPartyModel {
         channel: Box<dyn Channel>,
         on_event: &mut dyn FnMut(SessionEvent),
     ) -> Result<TwoPartyTrace, Error> {
+        self.serve_within(channel, &mut |_| Ok(()), on_event)
+    }
+
+    /// [`Self::serve`], which asks for memory before it takes it.
+    pub(super) fn serve_within(
+        &self,
+        channel: Box<dyn Channel>,
+        reserve: &mut dyn FnMut(Reserve) -> Result<(), Error>,
+        on_event: &mut dyn FnMut(SessionEvent),
+    ) -> Result<TwoPartyTrace, Error> {
         let (mut channel, waited) = Metered::new(channel);
         let gauge = Gauge::start(Party::Zero, &waited, channel.stats());
         let kind = handshake::recv_hello(&mut channel, &self.digest)?;
         let tiles = |i: usize| self.layers.tiles(i);
         let mut trace = TwoPartyTrace::new(&self.plan, Party::Zero, kind, self.compute.threads(), tiles);
         let mut session = Session::new(Box::new(channel), Party::Zero, kind)?;
+        reserve(Reserve::SetUp(kind.held_bytes()))?;
         session.set_threads(self.compute.threads());
         let accept = |w: &Arc<dyn ServerHalf>| w.clone().accept(session.channel(), &self.compute);
         let keys = self.weights.iter().map(accept).collect::<Result<Vec<_>, Error>>()?;
@@ -171,6 +194,11 @@ impl TwoPartyModel {
                 seeds
             };
             on_event(SessionEvent::Begin);
+            // What it sends in the whole group is known exactly, and less than the most that may wait where a group is small.
+            let waiting =
+                self.queue_bytes(seeds.len()).min(account.group_up(&self.plan, &self.layers, seeds.len()));
+            let bytes = self.group_bytes(seeds.len()).saturating_add(waiting);
+            reserve(Reserve::Block { bytes, waiting })?;
             self.group(&mut session, &keys, &seeds, &waited, &mut account, &mut trace)?;
             trace.images += seeds.len();
             trace.groups += 1;

@@ -8,6 +8,7 @@
 
 use crate::compute::Compute;
 use crate::error::{Error, StoreError};
+use crate::store::{self, Found};
 use hushnet_layers::batch::LayerError;
 use hushnet_layers::rotation_free::{Design, RotationFreeClient, Setup};
 use sha2::{Digest, Sha256};
@@ -60,10 +61,7 @@ fn failed(path: &Path) -> impl FnOnce(std::io::Error) -> Error + '_ {
 /// Whether a name is one that [`Folder::load`] gives; nothing else in a folder is counted or removed.
 fn is_setup(name: &str) -> bool {
     let parts = name.strip_suffix(SUFFIX).and_then(|n| n.split_once('-'));
-    parts.is_some_and(|(hash, stage)| {
-        let hex = |c: u8| c.is_ascii_digit() || (b'a'..=b'f').contains(&c);
-        hash.len() == NAME && hash.bytes().all(hex) && stage.parse::<u32>().is_ok()
-    })
+    parts.is_some_and(|(hash, stage)| store::is_hex(hash, NAME) && stage.parse::<u32>().is_ok())
 }
 
 impl Folder {
@@ -82,31 +80,15 @@ impl Folder {
         hash.update((server.len() as u64).to_le_bytes());
         hash.update(server);
         hash.update(plan_digest);
-        let name = hash.finalize()[..NAME / 2].iter().map(|b| format!("{b:02x}")).collect();
+        let name = store::hex(&hash.finalize()[..NAME / 2]);
         let folder = Self { path: path.to_owned(), name, quota: policy.quota };
-        for (file, _, used) in folder.files()? {
-            let age = SystemTime::now().duration_since(used).unwrap_or_default();
-            // A file in use is locked; one that cannot be removed is counted as long as it is there.
-            let free = || File::open(&file).is_ok_and(|f| f.try_lock().is_ok());
-            if age > policy.age && free() {
-                let _ = std::fs::remove_file(&file);
-            }
-        }
+        store::expire(&folder.files()?, policy.age);
         Ok(folder)
     }
 
-    /// All set-ups of the folder with their bytes and when they were last used.
-    fn files(&self) -> Result<Vec<(PathBuf, u64, SystemTime)>, Error> {
-        let mut found = Vec::new();
-        for entry in std::fs::read_dir(&self.path).map_err(failed(&self.path))? {
-            let entry = entry.map_err(failed(&self.path))?;
-            // A file that another session has just removed is none.
-            let Ok(data) = entry.metadata() else { continue };
-            if data.is_file() && entry.file_name().to_str().is_some_and(is_setup) {
-                found.push((entry.path(), data.len(), data.modified().map_err(failed(&self.path))?));
-            }
-        }
-        Ok(found)
+    /// All set-ups of the folder.
+    fn files(&self) -> Result<Vec<Found>, Error> {
+        store::files(&self.path, is_setup).map_err(failed(&self.path))
     }
 
     /// That `needed` bytes of this plan's set-ups have room beside all others.
@@ -117,7 +99,7 @@ impl Folder {
         let own =
             |p: &Path| p.file_name().and_then(|n| n.to_str()).is_some_and(|n| n.starts_with(&self.name));
         let others =
-            self.files()?.iter().filter(|(p, ..)| !own(p)).fold(0, |sum: u64, f| sum.saturating_add(f.1));
+            self.files()?.iter().filter(|f| !own(&f.path)).fold(0, |sum: u64, f| sum.saturating_add(f.bytes));
         if others.saturating_add(needed) > self.quota {
             let (path, quota) = (self.path.clone(), self.quota);
             return Err(StoreError::Quota { path, needed, others, quota }.into());

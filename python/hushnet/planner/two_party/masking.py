@@ -162,22 +162,29 @@ def _public_patterns(graph: Graph, inner: set[str]) -> Graph:
     for node in graph.nodes:
         for tensor in [node.input] if isinstance(node, Linear) else node.inputs:
             readers[tensor] = readers.get(tensor, 0) + 1
-    masking = set()
+    # layers that add masks, with what moves their results
+    masking = dict[str, list[Op]]()
     for node in graph.nodes:
         if isinstance(node, Op) and node.op == "softmax" and node.output in inner:
-            tensor = node.inputs[0]
-            while isinstance(maker := made.get(tensor), Op) and maker.op == "reshape" and readers[tensor] == 1:
+            tensor, moves = node.inputs[0], list[Op]()
+            while (
+                isinstance(maker := made.get(tensor), Op)
+                and maker.op in {"reshape", "transpose"}
+                and readers[tensor] == 1
+            ):
+                moves.insert(0, maker)
                 tensor = maker.inputs[0]
             if isinstance(maker, Linear) and readers[tensor] == 1 and _adds(maker) and (maker.bias <= MASKING).any():
-                masking.add(tensor)
+                masking[tensor] = moves
     if not masking:
         return graph
     graph = replace(graph, shapes=dict(graph.shapes), nodes=list(graph.nodes))
+    moved = {move.output for moves in masking.values() for move in moves}
     nodes: list[Node] = []
     for node in graph.nodes:
         if isinstance(node, Linear) and node.output in masking:
-            nodes += _opened(graph, node)
-        else:
+            nodes += _opened(graph, node, masking[node.output])
+        elif node.output not in moved:
             nodes.append(node)
     graph.nodes = nodes
     return graph
@@ -191,8 +198,11 @@ def _adds(layer: Linear) -> bool:
     return alone and bool(layer.weight.reshape(-1)[0] > 0 and np.all(layer.weight == layer.weight.reshape(-1)[0]))
 
 
-def _opened(graph: Graph, layer: Linear) -> list[Node]:
-    """A layer that adds a mask: the layer without it, or a factor where nothing is left, and the public pattern."""
+def _opened(graph: Graph, layer: Linear, moves: list[Op]) -> list[Node]:
+    """A layer that adds a mask, and the moves behind it: the layer without it, and the public pattern, each moved.
+
+    A factor takes the place of the layer where nothing is left of it.
+    """
     shape, name = graph.shapes[layer.output], layer.name
     masks = layer.bias <= MASKING
     rest = np.where(masks, 0.0, layer.bias)
@@ -221,5 +231,11 @@ def _opened(graph: Graph, layer: Linear) -> list[Node]:
         factor = float(layer.weight.reshape(-1)[0])
         scores = put("reshape", layer.input, "scores.shape", shape)
         scores = put("affine", scores, "scores", shape, mul=factor, add=0.0) if factor != 1 else scores
-    nodes.append(Op(name, "add", [scores, mask], layer.output))
+    for move in moves:
+        to = graph.shapes[move.output]
+        scores, mask = (
+            put(move.op, tensor, f"{what}.{move.op}", to, **move.attrs)
+            for tensor, what in ((scores, "scores"), (mask, "mask"))
+        )
+    nodes.append(Op(name, "add", [scores, mask], moves[-1].output if moves else layer.output))
     return nodes

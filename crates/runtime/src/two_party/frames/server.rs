@@ -1,17 +1,17 @@
 //! The server's end of a two-party session in frames.
 
 use super::{channel_over, LARGEST_FRAME};
-use crate::channel::{send_failure, Channel as Frames, Traffic};
+use crate::channel::{send_failure, Channel as Frames, Reserve, Traffic};
 use crate::error::Error;
-use crate::session::server::{welcome, Served, SessionEvent, Waiting};
+use crate::session::server::{welcome, Served, SessionEvent, SessionMemory, Waiting};
 use crate::trace::ServerTrace;
-use crate::two_party::server::TwoPartyModel;
+use crate::two_party::server::{TwoPartyModel, BETWEEN_BLOCKS};
 use crate::wire::{FrameBuilder, Kind};
 use std::sync::{Arc, Mutex, PoisonError};
 
 impl Served for TwoPartyModel {
-    fn session_bytes(&self) -> u64 {
-        Self::session_bytes(self)
+    fn memory(&self) -> SessionMemory {
+        self.session_memory()
     }
 
     fn largest_frame(&self) -> usize {
@@ -19,7 +19,7 @@ impl Served for TwoPartyModel {
     }
 
     fn waiting(&self) -> Waiting {
-        Waiting { frames: None, bytes: self.queue_bytes() }
+        Waiting { frames: None, bytes: BETWEEN_BLOCKS }
     }
 
     fn who_learns_what(&self) -> &'static str {
@@ -45,7 +45,9 @@ impl Served for TwoPartyModel {
             rest(matches!(event, SessionEvent::Block { .. }));
             on_event(event);
         };
-        let result = self.serve(Box::new(channel_over(shared.clone())), &mut noted);
+        let mut reserve = |what: Reserve| shared.lock().unwrap_or_else(PoisonError::into_inner).reserve(what);
+        let channel = Box::new(channel_over(shared.clone()));
+        let result = self.serve_within(channel, &mut reserve, &mut noted);
         let mut frames = shared.lock().unwrap_or_else(PoisonError::into_inner);
         if let Err(e) = &result {
             send_failure(frames.as_mut(), e);

@@ -192,6 +192,7 @@ fn what_one_session_may_hold_is_counted() {
     let model = TwoPartyModel::new(&plan, Compute::default()).unwrap();
     let layers = Layers::new(&plan).unwrap();
     let requests = layers.shapes().map(|(_, s)| s.tiles() * s.request_len()).max().unwrap();
-    assert!(model.queue_bytes() >= (requests * model.largest_group()) as u64);
-    assert!(model.session_bytes() > model.queue_bytes() && model.session_bytes() < 4 << 30);
+    let (memory, largest) = (model.session_memory(), model.largest_group());
+    assert!(model.queue_bytes(largest) >= (requests * largest) as u64);
+    assert!(memory.block > model.queue_bytes(largest) && memory.total() < 4 << 30);
 }

@@ -14,7 +14,7 @@ use super::{
 use crate::error::Error;
 use crate::two_party::plan::TwoPartyPlan;
 use hushnet_layers::batch::Geometry;
-use hushnet_layers::cheetah::{CheetahClient, DEFAULT_PRICES};
+use hushnet_layers::cheetah::{prepared_bytes, CheetahClient, DEFAULT_PRICES};
 use hushnet_layers::layout;
 use hushnet_mpc::CostModel;
 use hushnet_rlwe::packed::{PackedContext, PackedPublicKey, PackedSpec};
@@ -112,6 +112,6 @@ impl Shape for CheetahClient {
     }
 
     fn keeping(&self) -> Option<Keeping> {
-        Some(Keeping { uses: self.tiles(), bytes: self.packing().prepared_bytes() })
+        Some(Keeping { uses: self.tiles(), bytes: prepared_bytes(self.packing()) })
     }
 }

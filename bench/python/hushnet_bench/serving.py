@@ -1,0 +1,203 @@
+"""A server as its operator meets it: load, memory, bad peers, restarts, in all trust models."""
+
+from __future__ import annotations
+
+import random
+import socket
+import statistics
+import tempfile
+import threading
+import time
+from collections.abc import Sequence
+from contextlib import ExitStack, suppress
+from pathlib import Path
+from typing import Any
+
+import hushnet
+import numpy as np
+
+from hushnet_bench import faults, service
+from hushnet_bench.registry import Benchmark
+
+CLIENTS = (1, 4, 16, 64)
+CASES = ("load", "bad-peers", "restart", "memory")
+# Seconds that clients come one after the other at one load.
+LOAD_SECONDS = 8.0
+BAD = 200
+# What sessions of the memory table hold: networks, images of a block.
+MEMORY = (("mlp-784-128-128-10", (1, 64)), ("mnist-cnn", (1,)))
+
+
+def rows(
+    *, quick: bool, threads: int, progress: Any, cases: Sequence[str] | None = None, **_: Any
+) -> list[dict[str, Any]]:
+    """One row a measurement; ``cases`` of :data:`CASES`."""
+    wanted = tuple(CASES if cases is None else cases)
+    unknown = sorted(set(wanted) - set(CASES))
+    if unknown:
+        raise hushnet.InputError(f"serve: no case {unknown[0]!r}: choose of {', '.join(CASES)}")
+    out: list[dict[str, Any]] = []
+    with tempfile.TemporaryDirectory() as name:
+        folder = Path(name)
+        for trust in service.TRUSTS:
+            network = service.tiny(trust, folder)
+            if "load" in wanted:
+                out += load(network, (1, 4) if quick else CLIENTS, 0.4 if quick else LOAD_SECONDS, threads)
+            if "bad-peers" in wanted and (not quick or trust == "two-party"):
+                out.append(bad_peers(network, 20 if quick else BAD, threads))
+            if "restart" in wanted and (not quick or trust == "non-interactive"):
+                out.append(restart(network, folder, threads))
+        if "memory" in wanted and not quick:
+            for architecture, images in MEMORY:
+                for trust in service.TRUSTS:
+                    out += memory(architecture, trust, images, folder, threads)
+    return out
+
+
+def session(url: str, x: np.ndarray, network: service.Network, keys: Path | None = None) -> float:
+    """Seconds of one session with one inference whose answer is right.
+
+    Raises:
+        HushnetError: it is wrong.
+    """
+    start = time.perf_counter()
+    options: dict[str, Any] = {} if keys is None else {"keys": keys}
+    with hushnet.connect(url, threads=1, **options) as client:
+        got = next(iter(client.infer(x).outputs.values()))
+    seconds = time.perf_counter() - start
+    off = float(np.abs(got[:1] - network.answers[:1]).max())
+    if off > 2 * network.tolerance:
+        raise hushnet.HushnetError(f"{network.name}, {network.trust}: a wrong answer, off by {off:.3g}")
+    return seconds
+
+
+def load(network: service.Network, clients: Sequence[int], seconds: float, threads: int) -> list[dict[str, Any]]:
+    """Sessions a second and their times, by clients at once that come again and again."""
+    out = []
+    with service.served(network.plan, "--max-sessions", 64, "--threads", threads, "--log-level", "error") as server:
+        session(server.url, network.rows[:1], network)
+        for count in clients:
+            times: list[float] = []
+            failed: list[str] = []
+            end = time.perf_counter() + seconds
+            server.forget_peak()
+            before = server.resident()
+
+            def come(end: float = end, times: list[float] = times, failed: list[str] = failed) -> None:
+                while time.perf_counter() < end:
+                    try:
+                        times.append(session(server.url, network.rows[:1], network))
+                    except hushnet.HushnetError as error:
+                        failed.append(str(error))
+                        return
+
+            start = time.perf_counter()
+            _together(come, count)
+            took = time.perf_counter() - start
+            if failed:
+                raise hushnet.HushnetError(f"{len(failed)} of {count} clients failed: {failed[0]}")
+            peak = max(0, server.peak() - before)
+            out.append(
+                _row(network, "load", clients=count, sessions=len(times), sessions_per_second=len(times) / took)
+                | {"p50_seconds": _part(times, 0.5), "p99_seconds": _part(times, 0.99)}
+                | {"megabytes_a_client": peak / count / 1e6}
+            )
+    return out
+
+
+def bad_peers(network: service.Network, count: int, threads: int) -> dict[str, Any]:
+    """A good client alone, and beside peers that keep connections, greetings and slots for as long as they may."""
+    options = ("--max-sessions", 4, "--threads", threads, "--line", 20, "--log-level", "error")
+    with service.served(network.plan, *options) as server, ExitStack() as stack:
+        alone = statistics.median(session(server.url, network.rows[:1], network) for _ in range(3))
+        recorded = faults.record(server.port, network.rows[:1])
+        rng, stream = random.Random(1), recorded.stream
+        beginnings = [b"", b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n", b"GET /ws HTTP/1.1\r\nHost:", stream[:20]]
+        for number in range(count):
+            peer = stack.enter_context(socket.create_connection(("127.0.0.1", server.port), timeout=5))
+            kind = number % (len(beginnings) + 1)
+            some = beginnings[kind] if kind < len(beginnings) else stream[: rng.randrange(100, len(stream))]
+            with suppress(OSError):
+                peer.settimeout(0.2)
+                peer.sendall(some)
+        beside = session(server.url, network.rows[:1], network)
+    return _row(network, "bad-peers", peers=count, seconds_alone=alone, seconds=beside, seconds_more=beside - alone)
+
+
+def restart(network: service.Network, folder: Path, threads: int) -> dict[str, Any]:
+    """Seconds from starting a server that was killed to its first answer, and what the client sends before it."""
+    options = ["--threads", str(threads), "--log-level", "error"]
+    keys = None
+    if network.trust == "non-interactive":
+        keys = folder / "client"
+        options += ["--keys", str(folder / "server")]
+    with service.served(network.plan, *options) as server:
+        session(server.url, network.rows[:1], network, keys)
+        port = server.port
+        server.process.kill()
+        server.process.wait()
+    start = time.perf_counter()
+    with service.served(network.plan, *options, port=port) as server:
+        started = time.perf_counter() - start
+        named: dict[str, Any] = {} if keys is None else {"keys": keys}
+        with hushnet.connect(server.url, threads=1, **named) as client:
+            trace = client.infer(network.rows[:1]).trace
+        told = {"seconds": time.perf_counter() - start, "seconds_to_listen": started}
+    if keys is not None:
+        told["key_bytes_sent_again"] = trace["setup_bytes_up"]
+    return _row(network, "restart", **told)
+
+
+def memory(
+    architecture: str, trust: str, images: Sequence[int], folder: Path, threads: int, clients: int = 4
+) -> list[dict[str, Any]]:
+    """What sessions really hold beside what the server reserves for them."""
+    network = service.network(
+        architecture, trust, folder, images=2, **({"batch": 1} if trust == "non-interactive" else {})
+    )
+    out = []
+    options = ("--max-sessions", 64, "--threads", threads, "--log-level", "error")
+    for count in images if trust == "two-party" else images[:1]:
+        x = np.repeat(network.rows[:1], count, 0)
+        with service.served(network.plan, *options) as server:
+            before = server.resident()
+            server.forget_peak()
+            gate = threading.Barrier(clients)
+
+            def work(gate: threading.Barrier = gate, x: np.ndarray = x) -> None:
+                with hushnet.connect(server.url, threads=1) as client:
+                    gate.wait(120)
+                    client.infer(x)
+                    gate.wait(120)
+
+            _together(work, clients)
+            held = (server.peak() - before) / clients
+            reserved = server.metric("memory_reserved_peak_bytes") / clients
+            most = sum(server.about["session_memory"].values())
+        out.append(
+            _row(network, "memory", images=count, clients=clients)
+            | {"megabytes_a_session": held / 1e6, "megabytes_reserved_a_session": reserved / 1e6}
+            | {"megabytes_largest_session": most / 1e6, "sessions": server.about["sessions"]}
+        )
+    return out
+
+
+def _together(act: Any, count: int) -> None:
+    threads = [threading.Thread(target=act) for _ in range(count)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+
+
+def _part(times: list[float], part: float) -> float:
+    return sorted(times)[min(len(times) - 1, int(part * len(times)))]
+
+
+def _row(network: service.Network, case: str, **told: Any) -> dict[str, Any]:
+    return {"case": case, "method": network.trust, "network": network.name} | told
+
+
+BENCHMARK = Benchmark(
+    "serve", "a server under load: sessions a second, memory, bad peers, restart to first answer", "-", rows
+)

@@ -1,0 +1,239 @@
+//! Evaluation keys of clients in a folder of the server's, so that a client that comes again sends none, also after the server was killed.
+//!
+//! One file for each set of keys, found by the SHA-256 of the keys that the client names. Evaluation keys are public: what is kept here is what every
+//! server of the client has seen. The hash is proof of nothing. Who knows it, and has not the secret key, can have the server compute
+//! under those keys, whose results it cannot read. Nothing of a file ever leaves the server.
+//!
+//! A file's name is a hash of that hash: who lists the folder cannot ask for what is in it. A file is written under another name, flushed and
+//! renamed, so that it is whole or not there; one whose bytes have another hash than its name says is removed. All files together stay
+//! within [`KeyPolicy::quota`]: those that were used longest ago make room. A disk that is full, or a folder that is gone, costs clients
+//! their way again and nothing else.
+
+use super::messages::KeyFrame;
+use crate::error::{Error, StoreError};
+use crate::store::{self, Found};
+use sha2::{Digest, Sha256};
+use std::fs::{File, TryLockError};
+use std::io::{Read, Write};
+use std::path::{Path, PathBuf};
+use std::sync::{Mutex, PoisonError};
+use std::time::{Duration, SystemTime};
+
+/// End of the names of whole files, and of those that are being written.
+const SUFFIX: &str = ".keys";
+const PART: &str = ".part";
+/// The file that says that a server uses the folder.
+const LOCK: &str = "lock";
+
+/// What a folder of keys may take, and for how long.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct KeyPolicy {
+    /// Bytes of all keys in the folder, those that are being written included.
+    pub quota: u64,
+    /// Keys that no session has used for so long are removed.
+    pub age: Duration,
+}
+
+impl Default for KeyPolicy {
+    fn default() -> Self {
+        Self { quota: 16 << 30, age: Duration::from_secs(30 * 24 * 3600) }
+    }
+}
+
+/// Names a set of keys by all its bytes.
+#[derive(Clone)]
+pub(super) struct KeyHash(Sha256);
+
+impl KeyHash {
+    pub(super) fn new() -> Self {
+        Self(Sha256::new_with_prefix(b"hushnet evaluation keys 1"))
+    }
+
+    /// The next key of the set.
+    pub(super) fn add(&mut self, key: &KeyFrame, bytes: &[u8]) {
+        self.0.update(key.tile.to_le_bytes());
+        self.0.update((bytes.len() as u64).to_le_bytes());
+        self.0.update(bytes);
+    }
+
+    pub(super) fn finish(self) -> [u8; 32] {
+        self.0.finalize().into()
+    }
+}
+
+/// A server's folder of evaluation keys; shared by all sessions, and by no other process.
+pub struct KeyStore {
+    path: PathBuf,
+    policy: KeyPolicy,
+    /// Locked as long as the server lives.
+    _lock: File,
+    writing: Mutex<Written>,
+}
+
+/// What is on its way into the folder.
+#[derive(Default)]
+struct Written {
+    bytes: u64,
+    files: u64,
+}
+
+fn is_keys(name: &str) -> bool {
+    name.strip_suffix(SUFFIX).is_some_and(|n| store::is_hex(n, 64))
+}
+
+impl KeyStore {
+    /// Makes the folder if there is none, and removes what is out of date and what a killed server has not finished.
+    ///
+    /// # Errors
+    /// [`Error::Store`] when the file system refuses, or another server uses the folder.
+    pub fn open(path: &Path, policy: KeyPolicy) -> Result<Self, Error> {
+        let refused = |source| Error::from(StoreError::Keys { path: path.to_owned(), source });
+        store::create_folder(path).map_err(refused)?;
+        let lock = File::options().write(true).create(true).truncate(false).open(path.join(LOCK));
+        let lock = lock.map_err(refused)?;
+        match lock.try_lock() {
+            Ok(()) => {}
+            Err(TryLockError::WouldBlock) => {
+                return Err(StoreError::KeysInUse { path: path.to_owned() }.into())
+            }
+            Err(TryLockError::Error(e)) => return Err(refused(e)),
+        }
+        for file in store::files(path, |name| name.ends_with(PART)).map_err(refused)? {
+            std::fs::remove_file(file.path).map_err(refused)?;
+        }
+        let kept = Self { path: path.to_owned(), policy, _lock: lock, writing: Mutex::default() };
+        // A quota that has become smaller holds, too.
+        kept.make_room(0, 0).map_err(refused)?;
+        Ok(kept)
+    }
+
+    fn file(&self, hash: &[u8; 32]) -> PathBuf {
+        let mut name = Sha256::new_with_prefix(b"hushnet name of keys");
+        name.update(hash);
+        self.path.join(format!("{}{SUFFIX}", store::hex(&name.finalize())))
+    }
+
+    /// Reads the keys that `hash` names, one after the other; whether they were there, whole, and all taken by `take`.
+    ///
+    /// # Errors
+    /// None for what is wrong with a file: it is removed. What `take` refuses of keys that have the right hash.
+    pub(super) fn load(
+        &self,
+        hash: &[u8; 32],
+        keys: &[KeyFrame],
+        mut take: impl FnMut(&KeyFrame, &[u8]) -> Result<(), Error>,
+    ) -> Result<bool, Error> {
+        let path = self.file(hash);
+        let Ok(mut file) = File::options().read(true).write(true).open(&path) else { return Ok(false) };
+        let age =
+            file.metadata().and_then(|d| d.modified()).map(|used| SystemTime::now().duration_since(used));
+        if matches!(age, Ok(Ok(age)) if age > self.policy.age) {
+            self.remove(&path, "nobody has used them for too long");
+            return Ok(false);
+        }
+        let (mut found, mut taken) = (KeyHash::new(), Ok(()));
+        for key in keys {
+            let mut bytes = vec![0; key.bytes];
+            if file.read_exact(&mut bytes).is_err() {
+                self.remove(&path, "the file is too short");
+                return Ok(false);
+            }
+            found.add(key, &bytes);
+            // What a damaged file makes of a key is of no interest.
+            taken = taken.and_then(|()| take(key, &bytes));
+        }
+        if found.finish() != *hash || !matches!(file.read(&mut [0]), Ok(0)) {
+            self.remove(&path, "the file is damaged");
+            return Ok(false);
+        }
+        taken?;
+        // Used now. Where the time cannot be set, the keys go earlier.
+        let _ = file.set_modified(SystemTime::now());
+        Ok(true)
+    }
+
+    fn remove(&self, path: &Path, why: &str) {
+        tracing::warn!("stored keys are removed: {why}");
+        // Another session may have done so.
+        let _ = std::fs::remove_file(path);
+    }
+
+    /// Removes what is out of date and, of the rest, what was used longest ago, until so many more bytes fit; whether they do.
+    fn make_room(&self, more: u64, writing: u64) -> std::io::Result<bool> {
+        store::expire(&store::files(&self.path, is_keys)?, self.policy.age);
+        let mut files = store::files(&self.path, is_keys)?;
+        files.sort_by_key(|f: &Found| f.used);
+        let mut all = files.iter().fold(writing.saturating_add(more), |sum, f| sum.saturating_add(f.bytes));
+        // What does not fit at all drives nobody out.
+        if more.saturating_add(writing) > self.policy.quota {
+            return Ok(false);
+        }
+        for file in files {
+            if all <= self.policy.quota {
+                break;
+            }
+            std::fs::remove_file(&file.path)?;
+            all -= file.bytes;
+        }
+        Ok(all <= self.policy.quota)
+    }
+
+    /// Begins to keep a set of keys, unless there is no room.
+    pub(super) fn begin(&self, bytes: u64) -> Option<Writing<'_>> {
+        let mut writing = self.writing.lock().unwrap_or_else(PoisonError::into_inner);
+        let begun = self.make_room(bytes, writing.bytes).and_then(|fits| {
+            let path = self.path.join(format!("{}{PART}", writing.files));
+            Ok(if fits { Some((store::create_private(&path)?, path)) } else { None })
+        });
+        match begun {
+            Ok(Some((file, path))) => {
+                writing.bytes += bytes;
+                writing.files += 1;
+                Some(Writing { store: self, file: Some(file), path, bytes, hash: KeyHash::new() })
+            }
+            Ok(None) => None,
+            Err(error) => {
+                tracing::warn!(%error, "keys of a client are not kept");
+                None
+            }
+        }
+    }
+}
+
+/// Keys that are being written. Dropped before their end, nothing of them stays.
+pub(super) struct Writing<'a> {
+    store: &'a KeyStore,
+    /// `None` when it could not be written.
+    file: Option<File>,
+    path: PathBuf,
+    bytes: u64,
+    hash: KeyHash,
+}
+
+impl Writing<'_> {
+    /// The next key of the set.
+    pub(super) fn add(&mut self, key: &KeyFrame, bytes: &[u8]) {
+        self.hash.add(key, bytes);
+        if let Some(Err(error)) = self.file.as_mut().map(|file| file.write_all(bytes)) {
+            tracing::warn!(%error, "keys of a client are not kept");
+            self.file = None;
+        }
+    }
+
+    /// All keys have come, and the server has read them.
+    pub(super) fn finish(mut self) {
+        let path = self.store.file(&self.hash.clone().finish());
+        if let Some(Err(error)) = self.file.take().map(|file| store::publish(&file, &self.path, &path)) {
+            tracing::warn!(%error, "keys of a client are not kept");
+        }
+    }
+}
+
+impl Drop for Writing<'_> {
+    fn drop(&mut self) {
+        // There is none where it was given its name.
+        let _ = std::fs::remove_file(&self.path);
+        let mut writing = self.store.writing.lock().unwrap_or_else(PoisonError::into_inner);
+        writing.bytes = writing.bytes.saturating_sub(self.bytes);
+    }
+}

@@ -1,0 +1,117 @@
+"""Memory of sessions and keys that are kept, as ``hushnet serve`` and its clients have them; real processes."""
+
+from __future__ import annotations
+
+import time
+from contextlib import ExitStack
+from pathlib import Path
+
+import hushnet
+import numpy as np
+import pytest
+from hushnet_bench import faults, service, soak
+from typer.testing import CliRunner
+
+MIB = 1 << 20
+
+
+def right(network: service.Network, url: str, **options: object) -> dict[str, object]:
+    """The trace of a session whose answer is the reference's."""
+    with hushnet.connect(url, threads=1, **options) as client:  # type: ignore[arg-type]
+        result = client.infer(network.rows[:1])
+    (got,) = result.outputs.values()
+    np.testing.assert_allclose(got, network.answers[:1], atol=2 * network.tolerance)
+    return result.trace
+
+
+def test_a_small_network_has_all_slots_and_who_hoards_memory_gives_it(tmp_path: Path) -> None:
+    network = service.tiny("two-party", tmp_path)
+    with service.served(network.plan, "--max-sessions", 64) as server:
+        assert server.about["sessions"] == 64
+        right(network, server.url)
+        one, largest = server.metric("memory_reserved_peak_bytes"), server.about["session_memory"]
+        assert one < 16 * MIB < largest["block"]
+    # Room for a few sessions, for the largest block and no second one.
+    memory = sum(largest.values()) + 8 * largest["session"] + 8 * MIB
+    options = ("--max-sessions", 8, "--memory", memory / 2**30, "--patience", 0.5, "--line", 20)
+    rows = np.repeat(network.rows[:1], 4096, 0)
+    with service.served(network.plan, *options) as server, ExitStack() as stack:
+        assert server.about["sessions"] >= 4
+        # Clients that announce the largest block and send nothing of it.
+        announced = len(faults.record(server.port, network.rows[:1]).stream) + 40 * len(rows)
+        for _ in range(3):
+            stack.enter_context(faults.stalled(server.port, rows, announced))
+        hoarded = largest["block"] // 2
+        assert service.until(lambda: server.metric("memory_reserved_bytes") > hoarded, 20), server.log
+        begun = time.monotonic()
+        right(network, server.url)
+        assert time.monotonic() - begun < 15
+        assert server.metric("memory_reserved_peak_bytes") <= memory
+        assert server.process.poll() is None
+
+
+def test_keys_are_sent_once_also_to_a_server_that_was_killed(tmp_path: Path) -> None:
+    network = service.tiny("non-interactive", tmp_path)
+    rows = tmp_path / "rows.npy"
+    np.save(rows, network.rows[:1])
+    options = ("--keys", tmp_path / "server", "--keys-quota", 1, "--keys-days", 2)
+    own = tmp_path / "client"
+    with service.served(network.plan, *options) as server:
+        whole = right(network, server.url)["setup_bytes_up"]
+        assert right(network, server.url, keys=own)["setup_bytes_up"] >= whole > 10_000
+        assert right(network, server.url, keys=own)["setup_bytes_up"] < 100
+        port = server.port
+        server.process.kill()
+        server.process.wait()
+    with service.served(network.plan, *options, port=port) as server:
+        assert right(network, server.url, keys=own)["setup_bytes_up"] < 100
+        trace = tmp_path / "trace.json"
+        from hushnet.cli.main import app
+
+        asked = ["infer", server.url, str(rows), "--keys", str(own), "--trace", str(trace), "--json"]
+        assert CliRunner().invoke(app, asked).exit_code == 0
+        assert '"setup_bytes_up": 5' in trace.read_text().replace("\n", "")
+        second = hushnet.Model.load(network.plan)
+        with pytest.raises(hushnet.HushnetError, match="another server keeps evaluation keys in"):
+            hushnet.serve(second, keys=tmp_path / "server")
+
+
+def test_growth_is_found() -> None:
+    def held(what: str, values: np.ndarray) -> bool:
+        row = {"bytes": 4e8, "threads": 9.0, "descriptors": 8.0}
+        return soak.flat([row | {"seconds": float(i), what: float(v)} for i, v in enumerate(values)])["flat"]
+
+    steady, rng = np.ones(200), np.random.default_rng(1)
+    assert held("bytes", 4e8 * steady + rng.uniform(0, 3e7, 200))
+    assert not held("bytes", 4e8 + 1e6 * np.arange(200))
+    assert held("descriptors", 8 + rng.integers(0, 60, 200))
+    assert not held("descriptors", 8 + np.arange(200) / 10)
+    assert not held("threads", 9 + np.arange(200) / 10)
+
+
+def test_a_wrong_answer_and_an_unexplained_error_are_found(tmp_path: Path) -> None:
+    network = service.tiny("client-aided", tmp_path)
+    with service.served(network.plan) as server:
+        target, tally = soak.Target("good", network, server), soak.Tally()
+        rng = soak.random.Random(1)
+        soak.ask(target, tally, rng)
+        assert tally.right["good"] > 0 and not tally.wrong
+        soak.ask(
+            soak.Target("bad", service.Network(**(vars(network) | {"answers": network.answers + 1})), server),
+            tally,
+            rng,
+        )
+        assert tally.wrong and not tally.unexplained
+        server.process.kill()
+        server.process.wait()
+        soak.ask(target, tally, rng)
+        assert len(tally.unexplained) == 1
+        soak.ask(soak.Target("restarted", network, server, steady=False), tally, rng)
+        assert len(tally.unexplained) == 1 and tally.interrupted == 1
+
+
+def test_recorded_sessions_are_frames(tmp_path: Path) -> None:
+    network = service.tiny("client-aided", tmp_path)
+    with service.served(network.plan) as server:
+        recorded = faults.record(server.port, network.rows[:1])
+        assert len(recorded.frames) >= 5 and all(f[:2] == b"HN" for f in recorded.frames)
