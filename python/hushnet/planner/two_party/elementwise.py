@@ -300,15 +300,19 @@ class Full(Builder):
         ]
 
     def gate(self, step: Step) -> str | None:
-        """The factor that opens and closes whole channels (squeeze-and-excite): never negative, with fewer elements.
+        """The factor that opens and closes whole channels (squeeze-and-excite): a clip from zero, broadcast.
 
         A quotient is none: its relative error counts.
         """
-        if "of" in step.attrs or "sums" in step.attrs or any(t in self.spread for t in step.inputs):
-            return None
         sizes = {t: math.prod(self.shapes[self.natural[t].tensor]) for t in step.inputs}
         least = min(sizes, key=lambda t: sizes[t])
-        return least if sizes[least] < max(sizes.values()) and self.natural[least].positive else None
+        if sizes[least] == max(sizes.values()) or not self.natural[least].positive:
+            return None
+        made = {stage["out"]: stage for stage in self.out.stages}
+        stage = made.get(self.natural[least].tensor)
+        while stage is not None and stage["kind"] in {"scale", "truncate", "reshape"}:
+            stage = made.get(stage["in"][0] if isinstance(stage["in"], list) else stage["in"])
+        return least if stage is not None and stage["kind"] == "clip" else None
 
     def factor(self, name: str, wider: int = 0) -> Version:
         """A factor of a product, in as many bits as its precision asks for, and some more."""
