@@ -55,8 +55,8 @@ def commands(text: str) -> Iterator[tuple[list[str], bool]]:
     for line, whole in spans(text):
         line = re.sub(r"^(\$ |taskset -c \S+ |([A-Z_]+=\S+ )+)", "", line.strip())
         line = re.sub(r"^(\S*/)?(hushnet|make|python)(?= )", r"\2", line)
-        # "hushnet ckks ..." is what a hash begins with (docs/ckks.md)
-        if re.match(r"hushnet (?!ckks )[a-z-]|make [a-z]|python -m", line):
+        # "hushnet ckks ..." is what a hash begins with (docs/ckks.md, docs/non-interactive.md)
+        if re.match(r"hushnet (?!ckks |evaluation keys )[a-z-]|make [a-z]|python -m", line):
             yield shlex.split(_END.split(line)[0]), whole
 
 
@@ -64,7 +64,8 @@ def problem(words: list[str], *, whole: bool) -> str:
     """What is wrong with a command line; "" where nothing is."""
     if words[0] == "make":
         rules = re.findall(r"^([a-z-]+):", (ROOT / "Makefile").read_text(), re.MULTILINE)
-        return "" if set(words[1:]) <= set(rules) else f"no such rule: {words[1:]}"
+        asked = {word for word in words[1:] if not re.match(r"[A-Z_]+=", word)}
+        return "" if asked <= set(rules) else f"no such rule: {words[1:]}"
     if words[0] == "python":
         found = importlib.util.find_spec(words[2])
         return "" if found is not None else f"no module {words[2]}"
