@@ -102,7 +102,7 @@ out/.docs: docs/requirements.txt
 	@$(PYTHON) -m venv $@ && $@/bin/pip install -q --disable-pip-version-check -r $< && touch $@
 
 docs: out/.docs
-	@NO_MKDOCS_2_WARNING=1 out/.docs/bin/mkdocs build --strict --quiet
+	@NO_MKDOCS_2_WARNING=1 out/.docs/bin/mkdocs build --strict
 	@echo "== the site is in out/docs"
 
 bench-quick: setup

@@ -95,4 +95,5 @@ def test_the_catalogue_names_every_exception_with_its_fields_and_every_exit_code
 
 def test_the_wheel_needs_none_of_the_sites_packages() -> None:
     assert "mkdocs" not in (ROOT / "pyproject.toml").read_text()
-    assert "mkdocs build --strict" in (ROOT / "Makefile").read_text()
+    # MkDocs counts no warnings where it is quiet
+    assert "mkdocs build --strict\n" in (ROOT / "Makefile").read_text()

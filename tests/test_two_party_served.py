@@ -239,7 +239,7 @@ def frame(kind: int, payload: bytes, version: int = 1, magic: bytes = b"HN") -> 
     return magic + bytes([version, kind]) + bytes(8) + struct.pack("<I", len(payload)) + payload
 
 
-HELLO = frame(1, b"\x08\x01\x12\x04test")
+HELLO = frame(1, b"\x08\x02\x12\x04test")
 
 
 def greeted(port: int) -> Peer:

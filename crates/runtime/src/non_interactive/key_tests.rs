@@ -104,6 +104,9 @@ fn a_client_that_comes_again_sends_no_keys_also_to_a_server_that_was_started_ane
     assert_eq!(home.kept().len(), 2);
 }
 
+/// What happens to the bytes of a file.
+type Damage<'a> = &'a dyn Fn(&mut Vec<u8>);
+
 #[test]
 fn damaged_files_are_found_removed_and_written_again() {
     let (home, model) = (Temporary::new("damaged"), model());
@@ -112,7 +115,7 @@ fn damaged_files_are_found_removed_and_written_again() {
     session(&model, Some(&store), Some(&own), "s");
     let path = home.kept()[0].clone();
     let good = std::fs::read(&path).unwrap();
-    let damages: [&dyn Fn(&mut Vec<u8>); 4] =
+    let damages: [Damage<'_>; 4] =
         [&|b| b[good.len() / 2] ^= 1, &|b| b[3] ^= 0x80, &|b| b.truncate(good.len() - 1), &|b| b.push(0)];
     for damage in damages {
         let mut bytes = good.clone();

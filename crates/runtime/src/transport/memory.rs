@@ -131,7 +131,7 @@ mod tests {
     const ONE: SessionMemory = SessionMemory { session: 2 * MIB, set_up: 64 * MIB, block: 400 * MIB };
 
     fn of(memory_bytes: u64, sessions: usize) -> Result<Division, PlanError> {
-        let limits = ServerLimits { memory_bytes, sessions, ..ServerLimits::default() };
+        let limits = ServerLimits { sessions, memory_bytes, ..ServerLimits::default() };
         Division::of(&limits, &ONE, 1 << 18)
     }
 

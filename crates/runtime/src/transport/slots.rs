@@ -170,7 +170,7 @@ impl Slots {
         drop(state);
         let (slots, turned, need) = (self.clone(), Mutex::new(Instant::now()), AtomicU32::new(0));
         let (slot, begun, memory) = (OnceLock::new(), watch::Sender::new(false), Mutex::default());
-        Some(Place { slots, number, gives, need, slot, begun, turned, memory })
+        Some(Place { slots, number, gives, need, slot, memory, begun, turned })
     }
 
     /// No more places.
