@@ -15,7 +15,8 @@ pub(crate) fn session(plan: &NonInteractivePlan, calls: &[usize]) -> [Vec<wire::
     let (near, mut far, frames) = wire::tapped();
     std::thread::scope(|scope| {
         let served = scope.spawn(move || server.serve(&mut far, &mut |_| {}));
-        let options = NonInteractiveOptions { plan: nets::insecure(), compute: Compute::default() };
+        let options =
+            NonInteractiveOptions { plan: nets::insecure(), compute: Compute::default(), keys: None };
         let mut client = NonInteractiveClient::open(Box::new(near), options).unwrap();
         for &images in calls {
             let shape = [&[images], plan.tensors()[plan.inputs()[0].tensor].shape.as_slice()].concat();
