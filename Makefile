@@ -110,7 +110,6 @@ bench-quick: setup
 	names=$$($(BIN)/python -c 'import json,sys; print(*[b["name"] for b in json.loads(sys.argv[1])])' "$$list") || exit 1; \
 	test -n "$$names" || { echo "hushnet bench --list names no benchmark"; exit 1; }; \
 	for name in $$names; do echo "== bench $$name --quick"; $(BIN)/hushnet bench $$name --quick --json >/dev/null || exit 1; done
-	@echo "== soak, 15 seconds"; $(BIN)/python -m hushnet_bench.soak --seconds 15 >/dev/null
 
 # Good clients and faults against servers of all trust models, half an hour by default (docs/serving.md).
 soak: SECONDS = 1800

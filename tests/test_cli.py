@@ -202,10 +202,17 @@ def test_options_that_one_trust_model_has_stand_in_its_panel_and_the_others_do_n
         "method",
         "nonlinear",
         "queries",
+        "sums",
     }
     assert {k for k, v in panels["compile"].items() if v == NON_INTERACTIVE} == {"activation", "hide_weights"}
-    assert {k for k, v in panels["infer"].items() if v} == {"setups", "setups_quota", "setups_days", "plan_digest"}
-    assert {k for k, v in panels["serve"].items() if v} == {"trace", "weight_memory"}
+    assert {k for k, v in panels["infer"].items() if v} == {
+        "setups",
+        "setups_quota",
+        "setups_days",
+        "plan_digest",
+        "keys",
+    }
+    assert {k for k, v in panels["serve"].items() if v} == {"trace", "weight_memory", "keys", "keys_quota", "keys_days"}
     for name, options in panels.items():
         help_ = [p.help or "" for p in command.commands[name].params if isinstance(p, typer.core.TyperOption)]
         # The panel says whose an option is, its text does not say it again.

@@ -36,7 +36,7 @@ def test_every_exception_is_one_of_the_package_itself_and_of_the_page() -> None:
             importlib.import_module(module.name)
     named = {kind.__name__ for kind in below(hushnet.HushnetError) if kind.__module__.split(".")[0] == "hushnet"}
     assert len(named) == 14 and named <= set(hushnet.__all__), named - set(hushnet.__all__)
-    page = (ROOT / "docs/options.md").read_text()
+    page = (ROOT / "docs/errors.md").read_text()
     assert all(f"`{name}`" in page or f"hushnet.{name}`" in page for name in named), named
 
 

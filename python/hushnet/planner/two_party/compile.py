@@ -145,7 +145,7 @@ class _Planner:
             if over <= 0 or not self.chooser.give_up(predicted["client_set_up_memory_bytes"], over):
                 break
         self.check_memory(document)
-        propagation = Propagation(chosen.fixed, chosen.ring_degree, ranges)
+        propagation = Propagation(chosen.fixed, chosen.ring_degree, ranges, whole_numbers(self.regions.head))
         doubts = propagation.run()
         if self.settings.reveal == "output":
             errors = Tail(self.graph, self.regions, ranges, chosen.fixed).errors(doubts, self.outputs)

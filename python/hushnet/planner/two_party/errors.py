@@ -38,18 +38,20 @@ class Doubt:
 class Propagation:
     """Through the stages of a shared region."""
 
-    def __init__(self, fixed: Fixed, ring_degree: int, ranges: Ranges) -> None:
-        self.fixed, self.degree, self.ranges = fixed, ring_degree, ranges
+    def __init__(self, fixed: Fixed, ring_degree: int, ranges: Ranges, whole: frozenset[str] = frozenset()) -> None:
+        """``whole`` are names of tensors that enter and hold whole numbers."""
+        self.fixed, self.degree, self.ranges, self.whole = fixed, ring_degree, ranges, whole
         self.doubts: dict[int, Doubt] = {}
         # by stage: six standard deviations as a share of the largest value that is planned for
         self.layers: dict[str, float] = {}
 
     def run(self) -> dict[str, Doubt]:
         """Doubts of the opened tensors in real units, by name."""
-        for version in self.fixed.entering.values():
+        for name, version in self.fixed.entering.items():
             shape = (1,) * len(self.fixed.tensors[version.tensor]["shape"])
-            # half a unit, and what binary64 adds
-            self.doubts[version.tensor] = Doubt(np.full(shape, 0.5 * (1 + 1e-9)), np.full(shape, 1 / 12))
+            # half a unit, and what binary64 adds; nothing is rounded off whole numbers
+            off = 0.0 if name in self.whole and version.frac_bits >= 0 else 1.0
+            self.doubts[version.tensor] = Doubt(np.full(shape, 0.5 * (1 + 1e-9) * off), np.full(shape, off / 12))
         last = {t: i for i, s in enumerate(self.fixed.stages) for t in [*_inputs(s), s["out"]]}
         kept = {v.tensor for v in self.fixed.opened.values()}
         for index, stage in enumerate(self.fixed.stages):

@@ -286,6 +286,9 @@ class Builder:
         """frac_bits at which layers read a group (None: no layer does); fixed when the first member is asked for."""
         group = self.root(name)
         layers = self.layers.get(group)
+        if group not in self.target and layers and self.whole(group):
+            self.target[group] = 0
+            self.out.least_bits = min(self.out.least_bits, self.lightened(layers, version.gain, 1.0))
         if group not in self.target and layers:
             reach = self.group_reach(group, version)
             given = self.request.activation_bits
@@ -305,17 +308,33 @@ class Builder:
                 if not heavy:
                     bits -= 1
             self.target[group] = self.fraction(layers, version.gain, reach, bits)
-            if self.whole(group):
-                self.target[group] = min(self.target[group], 0)
-                bits = self.request.most_bits
             self.out.least_bits = min(self.out.least_bits, bits)
         return self.target.get(group)
 
+    def lightened(self, layers: list[Linear], gain: float, reach: float) -> int:
+        """Takes bits off weights until layers hold whole numbers; bits that are left, or all that are asked for."""
+        tight: list[Linear] = []
+        while short := [n for n in layers if not self.holds(n, gain, reach, 0)]:
+            tight = [n for n in short if self.weights.of(n) > LEAST_WEIGHT_BITS]
+            if not tight:
+                return LEAST_WEIGHT_BITS
+            for layer in tight:
+                self.weights.lower(layer)
+        if not tight:
+            return self.request.most_bits
+        return min(self.request.most_bits - 1, *(self.weights.of(n) for n in layers))
+
     def whole(self, group: str) -> bool:
-        """Whether a group holds whole numbers that enter, and what moves make of them."""
+        """Whether a group holds whole numbers that enter, and what moves make of them.
+
+        Not where sums of a layer that reads it are opened: these lose bits, which inputs must have brought.
+        """
         made = {s.output for s in self.steps if s.kind not in MOVES}
         entering = [t for t in self.members[group] if t in self.request.inputs]
-        return bool(entering) and self.request.whole.issuperset(entering) and not made & self.members[group]
+        if not entering or not self.request.whole.issuperset(entering) or made & self.members[group]:
+            return False
+        opened = set() if self.request.argmax else {self.root(t) for t in self.request.opened}
+        return not opened & {self.root(n.output) for n in self.layers[group]}
 
     def fraction(self, layers: list[Linear], gain: float, reach: float, bits: int) -> int:
         """frac_bits of inputs of so many bits.

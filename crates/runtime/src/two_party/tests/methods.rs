@@ -35,7 +35,7 @@ fn every_method_of_the_registry_computes_what_the_plan_says_with_exact_traffic()
                 let model = TwoPartyModel::with_memory(&plan, Compute::default(), memory).unwrap();
                 let result = run_on(&model, &inputs, 2, TwoPartyOptions::default()).unwrap();
                 let (units, results) = verify(&net, &plan, &inputs, 2, &result);
-                assert!(units * 20 < results + 40, "{method:?}: {units} of {results} are a unit off");
+                assert!(units * 20 < results + 80, "{method:?}: {units} of {results} are a unit off");
                 let integers: usize = net.weights.values().map(|(w, _)| 2 * w.len()).sum();
                 assert!(model.weight_bytes() >= integers, "{method:?}");
                 assert!(memory > 0 || model.weight_bytes() == integers, "{method:?}");
