@@ -230,7 +230,12 @@ pub(super) fn details(models: &BTreeMap<String, Arc<Model>>, slots: &Slots) -> S
         }
     }
     let name = "hushnet_line_wait_seconds";
-    family(&mut out, name, "histogram", "Seconds that clients stood in line, for a slot and for the memory of each block.");
+    family(
+        &mut out,
+        name,
+        "histogram",
+        "Seconds that clients stood in line, for a slot and for the memory of each block.",
+    );
     slots.waits.write(&mut out, name, "");
     let name = "hushnet_line_length";
     family(&mut out, name, "histogram", "Clients in line when one more came.");
