@@ -18,7 +18,7 @@ from typing import Any
 import hushnet
 import numpy as np
 import pytest
-from hushnet.cli.operate import JsonLines, descriptors
+from hushnet.cli.operate import JsonLines, descriptors, operate
 from onnx import TensorProto, helper
 
 ROWS = np.random.default_rng(5).uniform(-1, 1, (4, 6)).astype(np.float32)
@@ -68,6 +68,61 @@ def http(port: int, path: str) -> str:
     with socket.create_connection(("127.0.0.1", port), timeout=10) as peer:
         peer.sendall(f"GET {path} HTTP/1.1\r\nHost: localhost\r\n\r\n".encode())
         return b"".join(iter(lambda: peer.recv(4096), b"")).decode()
+
+
+class Idle:
+    """A server that has nothing to do, as the loop of the command sees it; it ends after ``looks`` looks."""
+
+    def __init__(self, looks: int) -> None:
+        self.looks, self.certificates = looks, 0
+
+    def join(self, seconds: float) -> bool:
+        time.sleep(0.01)
+        self.looks -= 1
+        return self.looks < 0
+
+    def stop(self) -> None:
+        self.looks = 0
+
+    def traces(self) -> list[str]:
+        return []
+
+    def stats(self) -> dict[str, int]:
+        return {"sessions": 0, "active": 0}
+
+    def reload_certificate(self) -> None:
+        self.certificates += 1
+
+    def reload_tokens(self) -> None:
+        pass
+
+
+def test_signals_are_heard_once_a_server_is_announced() -> None:
+    idle, read = Idle(100), threading.Event()
+    # the default action would end this process
+    operate(idle, None, lambda _: read.set(), lambda: signal.raise_signal(signal.SIGHUP))  # type: ignore[arg-type]
+    assert read.is_set() and idle.certificates == 1
+    assert signal.getsignal(signal.SIGHUP) is signal.SIG_DFL
+
+
+def test_a_signal_while_files_are_read_reads_them_once_more() -> None:
+    idle, begun, reads = Idle(10**6), threading.Event(), []
+
+    def slow(_: object) -> None:
+        reads.append(len(reads))
+        begun.set()
+        time.sleep(0.2)
+        if len(reads) == 2:
+            idle.stop()
+
+    def ask() -> None:
+        signal.raise_signal(signal.SIGHUP)
+        begun.wait(10)
+        for _ in range(3):
+            signal.raise_signal(signal.SIGHUP)
+
+    operate(idle, None, slow, ask)  # type: ignore[arg-type]
+    assert reads == [0, 1]
 
 
 def test_sigterm_drains_and_the_log_is_json(plan: Path, tmp_path: Path) -> None:

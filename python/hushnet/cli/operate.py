@@ -5,6 +5,7 @@ from __future__ import annotations
 import ctypes
 import json
 import logging
+import queue
 import re
 import signal
 import threading
@@ -95,7 +96,10 @@ def descriptors(connections: int) -> int:
 
 
 def operate(
-    handle: _native.ServerHandle, trace: Path | None, reload: Callable[[_native.ServerHandle], None] | None = None
+    handle: _native.ServerHandle,
+    trace: Path | None,
+    reload: Callable[[_native.ServerHandle], None] | None = None,
+    ready: Callable[[], None] | None = None,
 ) -> None:
     """Serves until the server has stopped.
 
@@ -104,9 +108,12 @@ def operate(
 
     Args:
         reload: reads the models again; it may take long.
+        ready: called once signals are heard; who is told of the server before that could end it by a SIGHUP.
     """
     trim, ended, trimmed = _trim(), 0, 0.0
     with _signals(handle, reload):
+        if ready:
+            ready()
         while not handle.join(LOOK):
             _append(trace, handle.traces())
             stats = handle.stats()
@@ -124,19 +131,20 @@ class _Reloading:
 
     def __init__(self, handle: _native.ServerHandle, models: Callable[[_native.ServerHandle], None] | None) -> None:
         self.handle, self.models = handle, models
-        self.asked = threading.Event()
-        self.thread: threading.Thread | None = None
+        # A simple queue: a signal may come while another's handler puts.
+        self.asked: queue.SimpleQueue[bool] = queue.SimpleQueue()
+        self.thread = threading.Thread(target=self._work, name="hushnet-reload")
+        self.thread.start()
 
     def ask(self) -> None:
         """Reads all files again, once more where that goes on already."""
-        self.asked.set()
-        if self.thread is None or not self.thread.is_alive():
-            self.thread = threading.Thread(target=self._work, name="hushnet-reload")
-            self.thread.start()
+        self.asked.put(True)
 
     def _work(self) -> None:
-        while self.asked.is_set():
-            self.asked.clear()
+        while self.asked.get():
+            while not self.asked.empty():
+                if not self.asked.get():
+                    return
             for what, read in (
                 ("the certificate that the server has stays", self.handle.reload_certificate),
                 ("the tokens that the server has stay", self.handle.reload_tokens),
@@ -150,9 +158,8 @@ class _Reloading:
 
     def end(self) -> None:
         """Waits for what is being read: the interpreter must not end under it."""
-        self.asked.clear()
-        if self.thread:
-            self.thread.join()
+        self.asked.put(False)
+        self.thread.join()
 
 
 @contextmanager

@@ -179,8 +179,8 @@ def serve(
             memory,
             (handle.session_memory["set_up"] + handle.session_memory["block"]) / 2**30,
         )
-    _say(handle, models, listen.rpartition(":")[0], tls is not None, as_json)
-    operate(handle, trace, hosting.reload)
+    host = listen.rpartition(":")[0]
+    operate(handle, trace, hosting.reload, lambda: _say(handle, models, host, tls is not None, as_json))
 
 
 def _address(flag: str, text: str, example: str) -> tuple[str, int]:

@@ -1,12 +1,11 @@
 //! The door of the listener for operators: few connections, and none without a request.
 
+use super::counted::Counted;
 use axum_server::accept::Accept;
 use std::future::Future;
 use std::io::{ErrorKind, Result as IoResult};
 use std::pin::Pin;
 use std::sync::Arc;
-use std::task::{Context, Poll};
-use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::net::TcpStream;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
@@ -24,7 +23,7 @@ impl Door {
 }
 
 impl<S: Send + 'static> Accept<TcpStream, S> for Door {
-    type Stream = Counted;
+    type Stream = Counted<TcpStream, OwnedSemaphorePermit>;
     type Service = S;
     type Future = Pin<Box<dyn Future<Output = IoResult<(Self::Stream, S)>> + Send>>;
 
@@ -32,41 +31,7 @@ impl<S: Send + 'static> Accept<TcpStream, S> for Door {
         let permit = self.0.clone().try_acquire_owned();
         Box::pin(async move {
             let permit = permit.map_err(|_| std::io::Error::from(ErrorKind::ResourceBusy))?;
-            Ok((Counted(stream, permit), service))
+            Ok((Counted::new(stream, permit), service))
         })
-    }
-}
-
-/// A connection that counts until it is dropped.
-pub(super) struct Counted(
-    TcpStream,
-    #[expect(dead_code, reason = "held until the connection ends")] OwnedSemaphorePermit,
-);
-
-impl AsyncRead for Counted {
-    fn poll_read(
-        mut self: Pin<&mut Self>,
-        context: &mut Context<'_>,
-        buffer: &mut ReadBuf<'_>,
-    ) -> Poll<IoResult<()>> {
-        Pin::new(&mut self.0).poll_read(context, buffer)
-    }
-}
-
-impl AsyncWrite for Counted {
-    fn poll_write(
-        mut self: Pin<&mut Self>,
-        context: &mut Context<'_>,
-        bytes: &[u8],
-    ) -> Poll<IoResult<usize>> {
-        Pin::new(&mut self.0).poll_write(context, bytes)
-    }
-
-    fn poll_flush(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<IoResult<()>> {
-        Pin::new(&mut self.0).poll_flush(context)
-    }
-
-    fn poll_shutdown(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<IoResult<()>> {
-        Pin::new(&mut self.0).poll_shutdown(context)
     }
 }

@@ -3,6 +3,7 @@
 mod admin;
 mod bridge;
 pub mod client;
+mod counted;
 mod greeting;
 mod histogram;
 mod memory;

@@ -1,7 +1,7 @@
 //! The server's end of a connection without WebSocket, and how it is told from HTTP on the same port.
 
 use super::bridge::{Arrival, Sink, Source};
-use super::peers::Connected;
+use super::counted::Counted;
 use super::server::{serve_raw, Acceptor, Shared};
 use super::tls;
 use crate::error::{Error, TransportError};
@@ -12,11 +12,9 @@ use std::future::Future;
 use std::io::{Error as IoError, ErrorKind, Result as IoResult};
 use std::pin::Pin;
 use std::sync::{Arc, PoisonError};
-use std::task::{Context, Poll};
 use std::time::Duration;
-use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt, ReadBuf};
+use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
 use tokio::net::TcpStream;
-use tokio::sync::OwnedSemaphorePermit;
 
 /// Bytes that are read and forgotten after the last words.
 const DISCARDED: u64 = 64 << 20;
@@ -56,7 +54,7 @@ impl Door {
         match &self.tls {
             None => {
                 if !tokio::time::timeout(self.handshake, begins_a_frame(&stream)).await.map_err(late)?? {
-                    return Ok(Box::new(Counted(stream, permit, connected)));
+                    return Ok(Box::new(Counted::new(stream, (permit, connected))));
                 }
                 let (read, write) = stream.into_split();
                 serve_raw(&self.shared, read, write, peer).await;
@@ -69,45 +67,13 @@ impl Door {
                     connected.certified(tls::fingerprint(shown));
                 }
                 if stream.get_ref().1.alpn_protocol() != Some(tls::RAW_PROTOCOL) {
-                    return Ok(Box::new(Counted(stream, permit, connected)));
+                    return Ok(Box::new(Counted::new(stream, (permit, connected))));
                 }
                 let (read, write) = tokio::io::split(stream);
                 serve_raw(&self.shared, read, write, peer).await;
             }
         }
         Err(ErrorKind::ConnectionAborted.into())
-    }
-}
-
-/// A connection that counts among all of the server's, and among its peer's, until it is dropped.
-#[expect(dead_code, reason = "permits are held until the connection ends")]
-struct Counted<S>(S, OwnedSemaphorePermit, Connected);
-
-impl<S: AsyncRead + Unpin> AsyncRead for Counted<S> {
-    fn poll_read(
-        mut self: Pin<&mut Self>,
-        context: &mut Context<'_>,
-        buffer: &mut ReadBuf<'_>,
-    ) -> Poll<IoResult<()>> {
-        Pin::new(&mut self.0).poll_read(context, buffer)
-    }
-}
-
-impl<S: AsyncWrite + Unpin> AsyncWrite for Counted<S> {
-    fn poll_write(
-        mut self: Pin<&mut Self>,
-        context: &mut Context<'_>,
-        bytes: &[u8],
-    ) -> Poll<IoResult<usize>> {
-        Pin::new(&mut self.0).poll_write(context, bytes)
-    }
-
-    fn poll_flush(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<IoResult<()>> {
-        Pin::new(&mut self.0).poll_flush(context)
-    }
-
-    fn poll_shutdown(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<IoResult<()>> {
-        Pin::new(&mut self.0).poll_shutdown(context)
     }
 }
 

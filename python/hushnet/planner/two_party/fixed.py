@@ -288,7 +288,7 @@ class Builder:
         layers = self.layers.get(group)
         if group not in self.target and layers and self.whole(group):
             self.target[group] = 0
-            self.out.least_bits = min(self.out.least_bits, self.lightened(layers, version.gain, 1.0))
+            self.out.least_bits = min(self.out.least_bits, self.lightened(layers, version.gain))
         if group not in self.target and layers:
             reach = self.group_reach(group, version)
             given = self.request.activation_bits
@@ -311,10 +311,10 @@ class Builder:
             self.out.least_bits = min(self.out.least_bits, bits)
         return self.target.get(group)
 
-    def lightened(self, layers: list[Linear], gain: float, reach: float) -> int:
-        """Takes bits off weights until layers hold whole numbers; bits that are left, or all that are asked for."""
+    def lightened(self, layers: list[Linear], gain: float) -> int:
+        """Takes bits off weights until layers hold zeros and ones; bits that are left, or all that are asked for."""
         tight: list[Linear] = []
-        while short := [n for n in layers if not self.holds(n, gain, reach, 0)]:
+        while short := [n for n in layers if not self.holds(n, gain, 1.0, 0)]:
             tight = [n for n in short if self.weights.of(n) > LEAST_WEIGHT_BITS]
             if not tight:
                 return LEAST_WEIGHT_BITS

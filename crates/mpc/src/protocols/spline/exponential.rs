@@ -1,6 +1,6 @@
 //! Exponentials as a coefficient times an exponential of the place (`docs/mpc.md`, "Exponentials"): the form, and what it may be off by.
 
-use super::fit::{interpolate, powers, price, value, Interval, Spline, FILLING};
+use super::fit::{filled, interpolate, powers, price, value, Interval, Spline};
 use super::shape::{BasisSpec, Shape, ShapeSpec, MOST_EXPONENT, PLACE_BITS, RATE_BITS};
 use super::{Pieces, FINE};
 use crate::error::{MpcError, Result};
@@ -54,12 +54,7 @@ impl Segments {
         (at, input): (Interval, Ring),
         segments: u32,
     ) -> Option<Self> {
-        let most = input.bits().min(48);
-        let room = |l: u32| (1u64 << l) - (1 << (l - segments)) - 1;
-        let span = (at.high - at.low) as u64;
-        let least = (segments..=most).find(|&l| room(l) >= span)?;
-        let bits = (least + FILLING).min(most);
-        let multiplier = (room(bits) / span.max(1)).min(1 << (FILLING + 1)) as u32;
+        let (bits, multiplier) = filled(at, input, segments)?;
         let step = rate * unit(at.scale) / f64::from(multiplier);
         let length = bits - segments;
         let whole = step * 2f64.powi(length as i32);

@@ -56,7 +56,17 @@ const SAMPLES: (usize, usize) = (12, 25);
 const BETWEEN: f64 = 1.08;
 
 /// Bits of the argument beyond what the interval needs, so that a multiplier fills the segments.
-pub(super) const FILLING: u32 = 4;
+const FILLING: u32 = 4;
+
+/// Bits of a ring that 2^`segments` segments fill when arguments are multiplied by the second number; `None` when `input` is too narrow.
+pub(super) fn filled(at: Interval, input: Ring, segments: u32) -> Option<(u32, u32)> {
+    let most = input.bits().min(48);
+    let room = |l: u32| (1u64 << l) - (1 << (l - segments)) - 1;
+    let span = (at.high - at.low) as u64;
+    let least = (segments..=most).find(|&l| room(l) >= span)?;
+    let bits = (least + FILLING).min(most);
+    Some((bits, (room(bits) / span.max(1)).min(1 << (FILLING + 1)) as u32))
+}
 
 /// T_m(t).
 fn chebyshev(m: usize, t: f64) -> f64 {
@@ -142,12 +152,7 @@ impl Piecewise {
         degree: usize,
         segments: u32,
     ) -> Option<Self> {
-        let most = input.bits().min(48);
-        let room = |l: u32| (1u64 << l) - (1 << (l - segments)) - 1;
-        let span = (at.high - at.low) as u64;
-        let least = (segments..=most).find(|&l| room(l) >= span)?;
-        let bits = (least + FILLING).min(most);
-        let multiplier = (room(bits) / span.max(1)).min(1 << (FILLING + 1)) as u32;
+        let (bits, multiplier) = filled(at, input, segments)?;
         let length = 2f64.powi((bits - segments) as i32);
         let unit = 2f64.powi(-(at.scale as i32)) / f64::from(multiplier);
         let (first, last) = (at.low as f64 * f64::from(multiplier), at.high as f64 * f64::from(multiplier));
