@@ -37,13 +37,14 @@ from .precision import (
     state,
     without_rows,
 )
-from .quality import Quality, likely, measure, places, said, sequences, squashed
+from .quality import UNBOUNDED, Quality, likely, measure, places, said, sequences, squashed
 from .quantise import AUTO_BITS, Quantisation, choose
 from .ranges import Ranges, from_calibration, from_intervals, hull, input_intervals, typical_outputs
 from .read import validate
 from .rewrite import equalise_rows, rewrite
 from .tail import carried, tails
 from .two_party.feedback import LEAST_ROWS
+from .two_party.masking import public_patterns
 
 Array = np.ndarray
 RANGE_ATTEMPTS = 12
@@ -171,7 +172,7 @@ def _client_aided(
     samples = _samples(graph, settings.calibration)
     if settings.input_scales:
         graph = scale_inputs(graph, samples, settings.margin, settings.input_range)
-    graph = rewrite(graph)
+    graph = rewrite(public_patterns(graph))
     if settings.row_scales:
         graph = equalise_rows(graph)
     if samples is None:
@@ -393,7 +394,7 @@ def _finish(
         elif name in guessed:
             errors[name]["random_output_range"] = guessed[name]
     if any("worst_error" not in e for e in errors.values()):
-        plan.document["notes"].append(_UNBOUNDED)
+        plan.document["notes"].append(UNBOUNDED)
     plan.predicted.pop("worst_error", None)
     plan.predicted.update(errors[plan.document["outputs"][0]["name"]])
     plan.predicted["output_errors"] = errors
@@ -403,13 +404,6 @@ def _finish(
     state(plan.document, settings.precision)
     validate(plan)
     return plan
-
-
-_UNBOUNDED = (
-    "The model divides, or takes a root or logarithm, of values that could be zero: no worst "
-    "error follows from the ranges. "
-    "The likely error is that of the calibration data."
-)
 
 
 def _spreads(spread: float, worst: float) -> dict[str, float]:

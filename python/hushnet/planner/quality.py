@@ -40,6 +40,12 @@ NO_CHANCE = 1e-3
 ACCURACY_FALL, AGREEMENT_FALL = 0.005, 0.02
 SQUASHED = ("softmax", "sigmoid")
 _MOVES = frozenset({"reshape", "transpose"})
+# of outputs whose worst error follows from nothing
+UNBOUNDED = (
+    "The model divides, or takes a root or logarithm, of values that could be zero: no worst "
+    "error follows from the ranges. "
+    "The likely error is that of the calibration data."
+)
 # rows whose distances to their next labels are least, of which the size of errors is taken: these decide labels
 NEAREST, LEAST_NEAREST = 0.5, 16
 # rows that tell how densely rows lie around the border between two labels, and the share of all that may tell it

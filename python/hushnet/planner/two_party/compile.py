@@ -12,7 +12,7 @@ from ...errors import LimitError
 from ...graph import Graph, Op
 from ...options import TwoParty
 from ...plan import Plan, PlanError, RangeError
-from ..quality import Quality, measure, places, said, sequences, squashed
+from ..quality import UNBOUNDED, Quality, measure, places, said, sequences, squashed
 from ..ranges import Ranges, hull, input_intervals, typical_outputs
 from ..read import validate
 from . import cost, nonlinear
@@ -366,11 +366,14 @@ def _finish(plan: Plan, seen: dict[str, Quality] | None, classes: tuple[str, ...
     for name, entry in errors.items():
         # scores whose index alone is opened have no errors that anyone could see
         if seen and name in seen and plan.part["reveal"] == "output":
-            entry["propagated_error"] = entry["max_error"]
+            if "max_error" in entry:
+                entry["propagated_error"] = entry["max_error"]
             entry |= seen[name].errors(entry.get("worst_error"))
-            if seen[name].rows < FEW_ROWS:
+            if seen[name].rows < FEW_ROWS and "propagated_error" in entry:
                 # units are drawn anew in every run, and a few rows may have had none
                 entry["max_error"] = max(entry["max_error"], entry["propagated_error"])
+    if any("worst_error" not in entry for entry in errors.values()):
+        plan.document["notes"].append(UNBOUNDED)
     plan.predicted.update(errors[plan.document["outputs"][0]["name"]])
     if seen:
         plan.predicted.update(said(seen, classes))
