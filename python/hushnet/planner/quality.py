@@ -38,6 +38,10 @@ TOP, LEAST_TOP, HEAVY = 0.1, 5, 0.5
 NO_CHANCE = 1e-3
 # accuracy and agreement may fall by this much before anyone is warned
 ACCURACY_FALL, AGREEMENT_FALL = 0.005, 0.02
+UNBOUNDED = (
+    "The model divides, or takes a root or logarithm, of values that could be zero: no worst error follows from the "
+    "ranges. The likely error is that of the calibration data."
+)
 SQUASHED = ("softmax", "sigmoid")
 _MOVES = frozenset({"reshape", "transpose"})
 # rows whose distances to their next labels are least, of which the size of errors is taken: these decide labels
