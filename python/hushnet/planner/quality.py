@@ -56,7 +56,7 @@ class Quality:
 
     Attributes:
         expected, likely, largest: errors: the mean over rows, what 999 rows of 1000 keep, and the largest seen.
-        span: largest absolute value of the original network's output.
+        span: largest absolute value of the original network's output; of a softmax or sigmoid 1.
         rows: calibration rows.
         agreement: share of rows whose label is that of the original network; of places, share of equal ones.
         accuracy: shares of right labels of the original network and of the plan, where labels were given.
@@ -173,7 +173,8 @@ def measure(
     if labels is not None:
         right = check_labels(labels, rows)
         accuracy = (float((wanted == right).mean()), float((mine == right).mean()))
-    span = float(np.abs(exact).max(initial=0.0))
+    # a detector may be sure of all calibration rows: probabilities reach 1 all the same
+    span = float(np.abs(exact).max(initial=0.0)) if squash is None else 1.0
     if place:
         # every place is an answer
         agreement = float((np.rint(planned) == np.rint(exact)).mean()) if exact.size else 1.0
