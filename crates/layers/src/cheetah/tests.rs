@@ -8,7 +8,7 @@ use hushnet_rlwe::packed::{PackedClient, PackedServer};
 fn check(geometry: &Geometry, ring_bits: u32) {
     let context = PackedContext::new(2048).unwrap();
     let mut prg = Prg::from_seed([3; 16]);
-    let packing = Layout::choose_blocks(geometry, 2048, &DEFAULT_PRICES).unwrap();
+    let packing = choose_layout(geometry, 2048).unwrap();
     let mask = low_mask(ring_bits);
     let mut random = |len: usize| -> Vec<u64> {
         let mut v = vec![0; len];
@@ -84,7 +84,7 @@ fn weights_that_stand_apart_take_little_room() {
         (conv(20, 9, 13, 1, 1, 0, 1), None),
         (conv(16, 16, 24, 3, 1, 1, 1), None),
     ] {
-        let layout = Layout::choose_blocks(&geometry, 2048, &DEFAULT_PRICES).unwrap();
+        let layout = choose_layout(&geometry, 2048).unwrap();
         let words = values.unwrap_or(2048);
         assert_eq!(prepared_bytes(&layout), layout.cost().weight_polys * words * 8, "{geometry:?}");
     }
