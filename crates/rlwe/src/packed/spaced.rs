@@ -5,11 +5,11 @@
 
 use super::{PackedContext, PackedServer};
 use crate::CipherError;
-use hushnet_ring::mac::{LeftPairs, Runs, PAIR_COLUMNS};
+use hushnet_ring::mac::{LeftPairs, Runs};
 use hushnet_ring::{simd, RingError};
 
-/// Most values of a transform: S is a multiple of the columns of a block of [`LeftPairs`] for both ring degrees of plans.
-pub const MOST_VALUES: usize = 128;
+/// Least S: the kernels of transforms leave equal values side by side in runs of so many and more.
+pub const LEAST_SPACING: usize = 64;
 /// Most values that a product of matrices makes: of more of them a transform of N words takes less.
 const MOST_PRODUCTS: usize = 32;
 /// Ciphertexts that are laid out at a time, so that a block of them and the weights that meet it stay in the caches.
@@ -27,14 +27,13 @@ impl SpacedTransform {
     /// The number of values of a transform of polynomials in X^`spacing`; None where it is not made that way.
     #[must_use]
     pub fn values(ring_degree: usize, spacing: usize) -> Option<usize> {
-        let good = spacing.is_power_of_two()
-            && spacing.is_multiple_of(PAIR_COLUMNS)
-            && ring_degree.is_multiple_of(spacing);
-        good.then(|| ring_degree / spacing).filter(|count| *count <= MOST_VALUES)
+        let good =
+            spacing.is_power_of_two() && spacing >= LEAST_SPACING && ring_degree.is_multiple_of(spacing);
+        good.then(|| ring_degree / spacing)
     }
 
-    /// The transform of polynomials in X^`spacing`; None where there are too many values ([`MOST_VALUES`]), or where the context's
-    /// transform does not leave equal ones side by side.
+    /// The transform of polynomials in X^`spacing`; None where runs are too short ([`LEAST_SPACING`]), or where the context's transform
+    /// does not leave equal values side by side.
     ///
     /// # Errors
     /// [`CipherError::Ring`] for a context whose transform takes no polynomials of its degree.

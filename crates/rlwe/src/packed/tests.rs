@@ -145,7 +145,7 @@ fn spaced_weights_have_the_transform_of_all_weights() {
         let context = PackedContext::new(n).unwrap();
         let key = PackedPublicKey { seed: [1; 32], pk0: vec![0; n] };
         let server = PackedServer::new(&context, &key).unwrap();
-        for spacing in [n / 128, n / 64, n / 32, n / 16, n / 2, n] {
+        for spacing in [64, 128, n / 16, n / 2, n] {
             let transform = SpacedTransform::new(&context, spacing).unwrap().unwrap();
             let count = n / spacing;
             assert_eq!(Some(count), SpacedTransform::values(n, spacing));
@@ -186,7 +186,7 @@ fn spaced_weights_have_the_transform_of_all_weights() {
                 assert!(sum[0] == s0 && sum[1] == s1, "{n}, {spacing}");
             }
         }
-        for spacing in [0, 1, 3, 8, n / 256, 2 * n] {
+        for spacing in [0, 1, 3, 32, 96, 2 * n] {
             assert!(SpacedTransform::new(&context, spacing).unwrap().is_none());
         }
     }

@@ -43,7 +43,7 @@ COARSER_QUOTIENT = 2
 COARSEST = 2
 # bits beyond those of factors that a value has at most that is multiplied by numbers of different size
 MOST_WIDER = 4
-# bits that softmax has at most: in networks whose other values have 14 bits, errors of twelve bits in it are a thousandth
+# bits that softmax has at most: beside other values of 14 bits, errors of twelve bits in it are a thousandth
 # of the whole
 MOST_ROW_BITS = 12
 # bits that a gate has less than other factors: what it multiplies is mostly far below its range
