@@ -143,7 +143,7 @@ class _Shared:
 def _fit(shared: _Shared, asked: Asked) -> Fit:
     values = _values(shared.curve, asked)
     below, above, low, high = asked.ends or _ends(values, asked, ERROR * TAIL)
-    if (below, above) == (CONSTANT, RISING) and _even(values, asked):
+    if asked.ends is None and (below, above) == (CONSTANT, RISING) and _even(values, asked):
         below, above, low, high = _mirrored(values, asked, high)
     last = min(high, _last(values, asked))
     first = -last if below == MIRRORED else low
