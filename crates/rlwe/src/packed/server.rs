@@ -87,6 +87,10 @@ impl PackedServer {
         Ok(Self { context: context.clone(), pk0, pk1 })
     }
 
+    pub(super) fn context(&self) -> &PackedContext {
+        &self.context
+    }
+
     /// Adds the server's share (N values modulo 2^l; may be empty: all zero) to a received c0, and transforms it in place.
     ///
     /// # Errors
