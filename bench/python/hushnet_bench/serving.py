@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import os
 import random
 import socket
 import statistics
+import sys
 import tempfile
 import threading
 import time
@@ -24,6 +26,8 @@ CASES = ("load", "bad-peers", "restart", "memory")
 # Seconds that clients come one after the other at one load.
 LOAD_SECONDS = 8.0
 BAD = 200
+# Where peers that misbehave come from; a good client's own address is the first one.
+ADDRESSES = ("127.0.0.1", "127.0.0.2") if sys.platform == "linux" else ("127.0.0.1",)
 # What sessions of the memory table hold: networks, images of a block.
 MEMORY = (("mlp-784-128-128-10", (1, 64)), ("mnist-cnn", (1,)))
 
@@ -44,7 +48,7 @@ def rows(
             if "load" in wanted:
                 out += load(network, (1, 4) if quick else CLIENTS, 0.4 if quick else LOAD_SECONDS, threads)
             if "bad-peers" in wanted and (not quick or trust == "two-party"):
-                out.append(bad_peers(network, 20 if quick else BAD, threads))
+                out += [bad_peers(network, 20 if quick else BAD, threads, address) for address in ADDRESSES]
             if "restart" in wanted and (not quick or trust == "non-interactive"):
                 out.append(restart(network, folder, threads))
         if "memory" in wanted and not quick:
@@ -105,8 +109,12 @@ def load(network: service.Network, clients: Sequence[int], seconds: float, threa
     return out
 
 
-def bad_peers(network: service.Network, count: int, threads: int) -> dict[str, Any]:
-    """A good client alone, and beside peers that keep connections, greetings and slots for as long as they may."""
+def bad_peers(network: service.Network, count: int, threads: int, address: str = "127.0.0.1") -> dict[str, Any]:
+    """A good client alone, and beside peers that keep connections, greetings and slots for as long as they may.
+
+    Args:
+        address: of the others; where it is the client's own they are one peer, and wait in one line.
+    """
     options = ("--max-sessions", 4, "--threads", threads, "--line", 20, "--log-level", "error")
     with service.served(network.plan, *options) as server, ExitStack() as stack:
         alone = statistics.median(session(server.url, network.rows[:1], network) for _ in range(3))
@@ -114,14 +122,18 @@ def bad_peers(network: service.Network, count: int, threads: int) -> dict[str, A
         rng, stream = random.Random(1), recorded.stream
         beginnings = [b"", b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n", b"GET /ws HTTP/1.1\r\nHost:", stream[:20]]
         for number in range(count):
-            peer = stack.enter_context(socket.create_connection(("127.0.0.1", server.port), timeout=5))
+            where = ("127.0.0.1", server.port)
+            peer = stack.enter_context(socket.create_connection(where, timeout=5, source_address=(address, 0)))
             kind = number % (len(beginnings) + 1)
             some = beginnings[kind] if kind < len(beginnings) else stream[: rng.randrange(100, len(stream))]
             with suppress(OSError):
                 peer.settimeout(0.2)
                 peer.sendall(some)
-        beside = session(server.url, network.rows[:1], network)
-    return _row(network, "bad-peers", peers=count, seconds_alone=alone, seconds=beside, seconds_more=beside - alone)
+        waiting = server.metric("clients_waiting")
+        beside = [session(server.url, network.rows[:1], network) for _ in range(3)]
+    told = {"peers": count, "peers_are": "one peer with it" if address == ADDRESSES[0] else "another peer"}
+    told |= {"waiting": waiting, "seconds_alone": alone, "seconds": max(beside), "seconds_more": max(beside) - alone}
+    return _row(network, "bad-peers", **told, load=os.getloadavg()[0])
 
 
 def restart(network: service.Network, folder: Path, threads: int) -> dict[str, Any]:
