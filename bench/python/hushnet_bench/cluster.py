@@ -7,12 +7,13 @@ import os
 import random
 import signal
 import socket
+import sys
 import tempfile
 import threading
 import time
 from collections import Counter
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager, redirect_stdout, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -69,7 +70,9 @@ def local(workers: int) -> Iterator[None]:
         configure_logging=False,
     )  # fmt: skip
     try:
-        yield
+        # What Ray says of workers that died is no part of the document.
+        with redirect_stdout(sys.stderr):
+            yield
     finally:
         ray.shutdown()
 

@@ -22,7 +22,9 @@ from hushnet_bench import faults, service
 from hushnet_bench.registry import Benchmark
 
 CLIENTS = (1, 4, 16, 64)
-CASES = ("load", "bad-peers", "restart", "memory")
+CASES = ("load", "bad-peers", "restart", "memory", "many")
+# Sessions one after the other, and at once.
+SEQUENTIAL, AT_ONCE = 10_000, 256
 # Seconds that clients come one after the other at one load.
 LOAD_SECONDS = 8.0
 BAD = 200
@@ -49,6 +51,8 @@ def rows(
                 out += load(network, (1, 4) if quick else CLIENTS, 0.4 if quick else LOAD_SECONDS, threads)
             if "bad-peers" in wanted and (not quick or trust == "two-party"):
                 out += [bad_peers(network, 20 if quick else BAD, threads, address) for address in ADDRESSES]
+            if "many" in wanted:
+                out.append(many(network, 40 if quick else SEQUENTIAL, 8 if quick else AT_ONCE, threads, progress))
             if "restart" in wanted and (not quick or trust == "non-interactive"):
                 out.append(restart(network, folder, threads))
         if "memory" in wanted and not quick:
@@ -107,6 +111,71 @@ def load(network: service.Network, clients: Sequence[int], seconds: float, threa
                 | {"megabytes_a_client": peak / count / 1e6}
             )
     return out
+
+
+def many(network: service.Network, sequential: int, at_once: int, threads: int, progress: Any) -> dict[str, Any]:
+    """Very many sessions one after the other, then many at once: what the server holds before, meanwhile and after.
+
+    Every answer is compared.
+    """
+    options = ("--max-sessions", at_once, "--max-connections", 4 * at_once, "--line", 600, "--memory", 64)
+    options += ("--idle-timeout", 600, "--patience", 600, "--threads", threads, "--log-level", "error")
+    held: list[dict[str, int]] = []
+
+    def look(server: service.Served) -> dict[str, int]:
+        return {"bytes": server.resident(), "threads": server.threads(), "descriptors": server.descriptors()}
+
+    with service.served(network.plan, *options) as server:
+        # Pools of threads and of memory fill.
+        for _ in range(max(8, sequential // 50)):
+            session(server.url, network.rows[:1], network)
+        start = time.perf_counter()
+        for number in range(sequential):
+            session(server.url, network.rows[:1], network)
+            if number % max(1, sequential // 50) == 0:
+                held.append(look(server))
+                if callable(progress):
+                    progress(f"serve: {network.trust}", number, sequential)
+        took, quarter = time.perf_counter() - start, max(1, len(held) // 4)
+        first, last = (
+            {k: sum(h[k] for h in part) / len(part) for k in held[0]} for part in (held[:quarter], held[-quarter:])
+        )
+        times: list[float] = []
+        failed: list[str] = []
+        gate = threading.Barrier(at_once)
+
+        def come() -> None:
+            try:
+                with hushnet.connect(server.url, threads=1) as client:
+                    gate.wait(600)
+                    begun = time.perf_counter()
+                    got = next(iter(client.infer(network.rows[:1]).outputs.values()))
+                    gate.wait(600)
+                    times.append(time.perf_counter() - begun)
+                if np.abs(got - network.answers[:1]).max() > 2 * network.tolerance:
+                    failed.append("a wrong answer")
+            except (hushnet.HushnetError, threading.BrokenBarrierError) as error:
+                gate.abort()
+                failed.append(f"{type(error).__name__}: {error}")
+
+        server.forget_peak()
+        _together(come, at_once)
+        peak = server.peak()
+        # Threads that wait for work end after ten seconds; buffers that nobody needs go back as soon.
+        service.until(lambda: server.threads() <= last["threads"] + 2, 40)
+        service.until(lambda: server.resident() <= 1.1 * last["bytes"] + (24 << 20), 40)
+        after = look(server)
+    told = {"sequential": sequential, "seconds": took, "sessions_per_second": sequential / took}
+    told |= {
+        f"{k}_{when}": value for when, h in (("first_quarter", first), ("last_quarter", last)) for k, value in h.items()
+    }
+    told |= {"at_once": at_once, "answered_at_once": len(times), "failed": len(failed), "failures": failed[:3]}
+    told |= {"peak_bytes_at_once": peak} | {f"{k}_after": value for k, value in after.items()}
+    flat = all(
+        last[k] <= first[k] * 1.05 + slack for k, slack in (("bytes", 4 << 20), ("threads", 2), ("descriptors", 2))
+    )
+    back = after["threads"] <= last["threads"] + 2 and after["descriptors"] <= last["descriptors"] + 2
+    return _row(network, "many", ok=flat and back and not failed, **told)
 
 
 def bad_peers(network: service.Network, count: int, threads: int, address: str = "127.0.0.1") -> dict[str, Any]:
