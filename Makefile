@@ -62,9 +62,10 @@ test-rust:
 	@echo "== Rust tests with the ledger of masks: a second build of our own crates, apart from the product's"
 	cargo test -p hushnet-masks --profile $(PROFILE) --locked
 
+# One thread of BLAS a process: its threads wait for each other at every small product where processes share the cores.
 test-python: setup
 	@echo "== Python tests"
-	$(BIN)/python -m pytest -q -n $(WORKERS)
+	OPENBLAS_NUM_THREADS=1 $(BIN)/python -m pytest -q -n $(WORKERS)
 
 lint: setup
 	cargo fmt --all --check
@@ -109,7 +110,7 @@ bench-quick: setup
 	@list=$$($(BIN)/hushnet bench --list --json) || exit 1; \
 	names=$$($(BIN)/python -c 'import json,sys; print(*[b["name"] for b in json.loads(sys.argv[1])])' "$$list") || exit 1; \
 	test -n "$$names" || { echo "hushnet bench --list names no benchmark"; exit 1; }; \
-	for name in $$names; do echo "== bench $$name --quick"; $(BIN)/hushnet bench $$name --quick --json >/dev/null || exit 1; done
+	export OPENBLAS_NUM_THREADS=1; for name in $$names; do echo "== bench $$name --quick"; $(BIN)/hushnet bench $$name --quick --json >/dev/null || exit 1; done
 
 # Good clients and faults against servers of all trust models, half an hour by default (docs/serving.md).
 soak: SECONDS = 1800

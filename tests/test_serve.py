@@ -98,11 +98,11 @@ class Idle:
 
 
 def test_signals_are_heard_once_a_server_is_announced() -> None:
-    idle, read = Idle(100), threading.Event()
+    idle, read, before = Idle(100), threading.Event(), signal.getsignal(signal.SIGHUP)
     # the default action would end this process
     operate(idle, None, lambda _: read.set(), lambda: signal.raise_signal(signal.SIGHUP))  # type: ignore[arg-type]
     assert read.is_set() and idle.certificates == 1
-    assert signal.getsignal(signal.SIGHUP) is signal.SIG_DFL
+    assert signal.getsignal(signal.SIGHUP) is before
 
 
 def test_a_signal_while_files_are_read_reads_them_once_more() -> None:

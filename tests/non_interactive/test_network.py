@@ -11,12 +11,12 @@ import numpy as np
 import onnx
 import pytest
 from hushnet import data, frontend, passes, zoo
-from hushnet.errors import PlanError
+from hushnet.errors import BlockedPlan, PlanError
 from hushnet.planner.non_interactive import Add, Linear, Network, Polynomial, replace_activations
 from hushnet.planner.non_interactive.fold import with_scale
 from hushnet.planner.non_interactive.network import polynomial_interval
 from hushnet.reference.float import evaluate
-from hypothesis import HealthCheck, example, given, settings
+from hypothesis import HealthCheck, assume, example, given, settings
 from hypothesis import strategies as st
 from numpy.polynomial import polynomial as poly
 
@@ -68,7 +68,12 @@ def well_formed(network: Network) -> None:
 @settings(max_examples=40, deadline=None, suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large])
 @given(networks(), st.sampled_from(["auto", "always", "never"]), st.booleans())
 def test_folded_networks_give_what_onnx_runtime_gives(model: onnx.ModelProto, merge: str, balance: bool) -> None:
-    network, x, want = folded(model, merge=merge, balance=balance)
+    try:
+        network, x, want = folded(model, merge=merge, balance=balance)
+    except BlockedPlan as refused:
+        # the one refusal that sums, products and moves can meet
+        assume("more than 64; use a lower power" not in str(refused))
+        raise
     well_formed(network)
     close(network, x, want)
     for key, value in network.values(x).items():

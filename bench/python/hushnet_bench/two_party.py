@@ -20,12 +20,12 @@ from hushnet.reference import two_party as reference
 from hushnet_bench.registry import Benchmark
 from hushnet_bench.two_processes import Measured, measure
 
-SAMPLES = 16
+SAMPLES, QUICK_SAMPLES = 16, 4
 WEIGHT_BITS = 11
 # runs of one network, an image of its own each: at most so many, and none begins after so many seconds of them
 RUNS, SECONDS = 7, 20.0
 # of runs that draw units for the stated error
-DRAW_SECONDS = 20.0
+DRAW_SECONDS, QUICK_DRAW_SECONDS = 20.0, 2.0
 
 
 @dataclass(frozen=True)
@@ -79,7 +79,7 @@ def rows(
     shape = (network.shape[0], options["size"], options["size"]) if options else network.shape
     name = network.stand_in if quick and network.stand_in else network.name
     onnx_model = zoo.build(name, **options)
-    calibration = data.synthetic(shape, SAMPLES, seed=1)
+    calibration = data.synthetic(shape, QUICK_SAMPLES if quick else SAMPLES, seed=1)
     x = data.synthetic(shape, batch * (1 if quick else RUNS), seed=2).astype(np.float32)
     model = hushnet.compile(onnx_model, trust="two-party", calibration=calibration, weight_bits=WEIGHT_BITS, name=bench)
     seen = measure(model, x, batch=batch, threads=threads, seconds=SECONDS)
@@ -91,7 +91,7 @@ def rows(
             + (" (the same ones)" if seen.shared else ""),
             **_measured(seen),
             **_predicted(model, batch),
-            **_checked(model, onnx_model, x[: len(outputs)], outputs),
+            **_checked(model, onnx_model, x[: len(outputs)], outputs, QUICK_DRAW_SECONDS if quick else DRAW_SECONDS),
             "published": network.published,
         }
     ]
@@ -133,8 +133,8 @@ def _predicted(model: hushnet.Model, batch: int) -> dict[str, Any]:
     return {f"predicted_{k}": model.plan.predicted[k] for k in names} if batch == 1 else {}
 
 
-def checked(model: hushnet.Model, x: np.ndarray, got: np.ndarray) -> dict[str, Any]:
-    """A result against the planned fixed-point run.
+def checked(model: hushnet.Model, x: np.ndarray, got: np.ndarray, seconds: float = DRAW_SECONDS) -> dict[str, Any]:
+    """A result against the planned fixed-point run; ``seconds`` of it may go into drawing units.
 
     Elements within the error that the planned units come to, and equal labels wherever the two largest planned values
     are further apart than that.
@@ -142,7 +142,7 @@ def checked(model: hushnet.Model, x: np.ndarray, got: np.ndarray) -> dict[str, A
     Raises:
         HushnetError: they are not.
     """
-    stated = reference.stated(model.plan, {model.input_names[0]: x}, seconds=DRAW_SECONDS)
+    stated = reference.stated(model.plan, {model.input_names[0]: x}, seconds=seconds)
     label = lambda y: y.reshape(len(x), -1).argmax(1)  # noqa: E731
     equal, clear = label(got) == label(stated.planned), ~stated.ties()
     error = float(np.abs(got - stated.planned).max())
@@ -169,9 +169,9 @@ def checked(model: hushnet.Model, x: np.ndarray, got: np.ndarray) -> dict[str, A
     }
 
 
-def _checked(model: hushnet.Model, onnx_model: Any, x: np.ndarray, got: np.ndarray) -> dict[str, Any]:
+def _checked(model: hushnet.Model, onnx_model: Any, x: np.ndarray, got: np.ndarray, seconds: float) -> dict[str, Any]:
     """:func:`checked` and, where it is installed, ONNX Runtime."""
-    row = checked(model, x, got)
+    row = checked(model, x, got, seconds)
     try:
         import onnxruntime
     except ImportError:

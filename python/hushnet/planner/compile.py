@@ -48,6 +48,8 @@ from .two_party.masking import public_patterns
 
 Array = np.ndarray
 RANGE_ATTEMPTS = 12
+# places of a row that a message names
+SHOWN = 8
 
 
 def compile(graph: Graph, *, trust: str = "client-aided", classes: Collection[str] = (), **given: Any) -> Plan:
@@ -243,10 +245,23 @@ def _samples(graph: Graph, calibration: Inputs | None) -> dict[str, Array] | Non
             )
         samples[name] = array.astype(np.float64)
         if not np.isfinite(samples[name]).all():
-            raise PlanError(f"calibration data of {name!r} holds NaN or infinite values; remove those images")
+            raise PlanError(_not_finite(name, samples[name]))
     if len({v.shape[0] for v in samples.values()}) != 1:
         raise PlanError("calibration data has different numbers of images for different inputs")
     return samples
+
+
+def _not_finite(name: str, samples: Array) -> str:
+    """Says where calibration data is not finite."""
+    bad = ~np.isfinite(samples.reshape(len(samples), -1))
+    rows, places = np.flatnonzero(bad.any(axis=1)), np.flatnonzero(bad.any(axis=0))
+    more = "" if len(places) <= SHOWN else " and others"
+    where = f"{len(rows)} of {len(samples)} rows (the first is row {rows[0]})"
+    return (
+        f"calibration data of {name!r} holds NaN or infinite values in {where}, at places "
+        f"{', '.join(map(str, places[:SHOWN]))}{more} of a row. Leave these rows out, or put an imputer for these "
+        "places into the model (SimpleImputer): clients then fill in what is missing"
+    )
 
 
 class _Planner:

@@ -89,11 +89,12 @@ def _convolve(geometry: Geometry, weight: Array, x: Array) -> Array:
     chunk = max(1, IM2COL_BYTES // max(1, per_image))
     rows = weight.reshape(groups, out_c // groups, -1).astype(dtype)
     for start in range(0, batch, chunk):
-        part = padded[start : start + chunk]
+        # one product a group for all images of the chunk: threads of BLAS meet once, not at every image
+        part = padded[start : start + chunk].astype(dtype, copy=False).transpose(1, 0, 2, 3)
         taps = [_tap(geometry, part, i, j) for i in range(kh) for j in range(kw)]
-        columns = taps[0] if len(taps) == 1 else np.stack(taps, axis=2)
-        columns = columns.astype(dtype, copy=False).reshape(part.shape[0], groups, -1, out_h * out_w)
-        out[start : start + chunk] = np.matmul(rows, columns).reshape(-1, out_c, out_h, out_w)
+        columns = np.stack(taps, axis=1).reshape(groups, -1, part.shape[1] * out_h * out_w)
+        found = np.matmul(rows, columns).reshape(out_c, -1, out_h, out_w)
+        out[start : start + chunk] = found.transpose(1, 0, 2, 3)
     return out
 
 

@@ -88,14 +88,9 @@ impl ConvFheLinear {
     /// The weights between input block i and output block j, times 1/s.
     fn weight_poly(&self, weights: &[i16], i: usize, j: usize) -> Result<WeightPoly, LayerError> {
         let (layout, packed) = (&self.design.layout, &self.design.context.packed);
-        let p = packed.prime();
-        let inverse = i128::from(hushnet_ring::prime::inv_mod(layout.spacing() as u64, p));
-        let mut poly = layout.weight_poly(weights, i, j);
-        for w in poly.iter_mut().filter(|w| **w != 0) {
-            *w = (i128::from(*w) * inverse).rem_euclid(i128::from(p)) as i64;
-        }
+        let inverse = hushnet_ring::prime::inv_mod(layout.spacing() as u64, packed.prime());
         self.tally.add(TallyCounts { ntt: 1, ..TallyCounts::default() });
-        Ok(WeightPoly::new(packed, &poly)?)
+        Ok(WeightPoly::new(packed, &layout.weight_poly(weights, i, j))?.times(packed, inverse))
     }
 
     /// What both parties agree on.

@@ -44,16 +44,26 @@ impl Cures {
 }
 
 impl WeightPoly {
-    /// From N signed coefficients.
+    /// From N signed coefficients below the prime in size, as all weights of 16 bits are. Layers whose weights do not fit the memory make
+    /// each of their polynomials anew for every image, so this is as dear to them as the product itself.
     ///
     /// # Errors
     /// [`CipherError::Ring`] unless there are N coefficients.
     pub fn new(context: &PackedContext, coefficients: &[i64]) -> Result<Self, CipherError> {
-        // Weights are the server's secret, and of any size.
-        let modulus = context.inner.modulus;
-        let mut hat: Vec<u64> = coefficients.iter().map(|c| modulus.residue(i128::from(*c))).collect();
+        let p = context.prime();
+        debug_assert!(coefficients.iter().all(|c| c.unsigned_abs() < p), "weights below the prime");
+        let mut hat: Vec<u64> = coefficients.iter().map(|c| signed_mod(*c, p)).collect();
         context.ntt().forward(&mut hat)?;
         Ok(Self(hat))
+    }
+
+    /// The polynomial times a residue `factor` below the prime, in evaluation form.
+    #[must_use]
+    pub fn times(mut self, context: &PackedContext, factor: u64) -> Self {
+        let modulus = context.inner.modulus;
+        let factor = modulus.factor(factor);
+        self.0.iter_mut().for_each(|w| *w = modulus.mul_factor(*w, factor));
+        self
     }
 
     /// The slot values, N words below the prime.
@@ -75,6 +85,10 @@ impl PackedServer {
         let mut pk1 = vec![0; context.ring_degree()];
         context.mask_hat(&key.seed, PUBLIC_KEY_STAGE, 0, &mut pk1)?;
         Ok(Self { context: context.clone(), pk0, pk1 })
+    }
+
+    pub(super) fn context(&self) -> &PackedContext {
+        &self.context
     }
 
     /// Adds the server's share (N values modulo 2^l; may be empty: all zero) to a received c0, and transforms it in place.

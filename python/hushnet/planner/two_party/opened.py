@@ -68,11 +68,8 @@ class Tail:
     def errors(self, doubts: dict[str, Doubt], names: list[str]) -> dict[str, dict[str, float]]:
         """By output name.
 
-        With calibrated ranges a worst case may be infinite, and is left out: of a divisor that is never zero on the
-        calibration data, say.
-
         Raises:
-            PlanError: an error that is not finite, and ranges follow from intervals.
+            PlanError: an error that is not finite.
         """
         spread: dict[str, tuple[Pair, Array, Array]] = {}
 
@@ -108,24 +105,23 @@ class Tail:
             spread[node.output] = (interval, error, deviation)
         if alone:
             # what has no bound is left out
-            errors = {p: entry(float(known(n)[1].max(initial=0.0)), 0.0) for p, n in zip(names, self.graph.outputs)}
-            return {p: _finite(e) for p, e in errors.items()}
+            alone_errors = {
+                p: entry(float(known(n)[1].max(initial=0.0)), 0.0) for p, n in zip(names, self.graph.outputs)
+            }
+            return {p: {k: v for k, v in e.items() if math.isfinite(v)} for p, e in alone_errors.items()}
         found = {}
         for port, name in zip(names, self.graph.outputs):
             _, worst, deviation = known(name)
-            found[port] = entry(float(worst.max(initial=0.0)), float(deviation.max(initial=0.0)))
-            if not math.isfinite(found[port]["worst_error"]) and self.ranges.source == "intervals":
+            errors = entry(float(worst.max(initial=0.0)), float(deviation.max(initial=0.0)))
+            found[port] = {k: v for k, v in errors.items() if math.isfinite(v)}
+            # calibration data tells an error where no bound does
+            if len(found[port]) < len(errors) and self.ranges.source != "calibration":
                 raise PlanError(
                     f"output {port!r}: the worst error is not finite (the client divides by, or takes a logarithm or "
                     "root of, a value that may come near zero). Give calibration data, rewrite the model without it, "
                     "or use more activation_bits."
                 )
-        return {p: _finite(e) for p, e in found.items()}
-
-
-def _finite(errors: dict[str, float]) -> dict[str, float]:
-    """Without what has no bound: JSON has no infinity."""
-    return {k: v for k, v in errors.items() if math.isfinite(v)}
+        return found
 
 
 def carry(doubts: dict[str, Doubt], names: list[str]) -> dict[str, dict[str, float]]:
