@@ -123,7 +123,9 @@ class Net:
         weight = self._drawn(name, shape, smooth)
         value = None if x.value is None else exact.conv(x.value, weight, stride, pads, groups)
         names, value = self._scaled(name, weight, value, bias, deviation, shift)
-        attributes = {"kernel_shape": [kernel] * 2, "strides": [stride] * 2, "pads": list(pads), "group": groups}
+        attributes: dict[str, Any] = {
+            "kernel_shape": [kernel] * 2, "strides": [stride] * 2, "pads": list(pads), "group": groups,
+        }  # fmt: skip
         return self._node("Conv", name, [x.name, *names], (out, oh, ow), value, **attributes)
 
     def batch_norm(self, name: str, x: Tensor, *, gain: float = 1.0, shift: float = 0.0) -> Tensor:
@@ -260,7 +262,9 @@ class Net:
         value = None
         if x.value is not None:
             value = exact.windows(x.value, kernel, stride, pad, -math.inf, out).max(axis=(4, 5))
-        attributes = {"kernel_shape": [kernel] * 2, "strides": [stride] * 2, "pads": [pad] * 4, "ceil_mode": int(ceil)}
+        attributes: dict[str, Any] = {
+            "kernel_shape": [kernel] * 2, "strides": [stride] * 2, "pads": [pad] * 4, "ceil_mode": int(ceil),
+        }  # fmt: skip
         return self._node("MaxPool", name, [x.name], (x.shape[0], *out), value, **attributes)
 
     def average_pool(self, name: str, x: Tensor, kernel: int, *, stride: int | None = None) -> Tensor:
@@ -344,7 +348,9 @@ class Net:
         """An image of twice the size, every pixel four times."""
         value = None if x.value is None else x.value.repeat(2, axis=2).repeat(2, axis=3)
         scales = self._constant(f"{name}.scales", [1.0, 1.0, 2.0, 2.0])
-        how = {"mode": "nearest", "coordinate_transformation_mode": "asymmetric", "nearest_mode": "floor"}
+        how: dict[str, Any] = {
+            "mode": "nearest", "coordinate_transformation_mode": "asymmetric", "nearest_mode": "floor",
+        }  # fmt: skip
         channels, h, w = x.shape
         return self._node("Resize", name, [x.name, "", scales], (channels, 2 * h, 2 * w), value, **how)
 

@@ -5,6 +5,8 @@ Each has any image size, width and depth; the defaults are those of its paper.
 
 from __future__ import annotations
 
+from typing import Any
+
 from hushnet.errors import ZooError
 from hushnet.zoo.builder import Net, Tensor
 from hushnet.zoo.registry import architecture
@@ -67,7 +69,7 @@ _EFFICIENT = (
 def efficientnet_b0(net: Net, size: int = 224, width: float = 1.0, depth: int = ALL, classes: int = 1000) -> Tensor:
     """Inverted residuals with SiLU, each with gates from a quarter of its input's channels."""
     x = net.input(3, size, size, images=_images(size, width, depth, 4))
-    swish = {"act": "swish", "shift": _CENTRE}
+    swish: dict[str, Any] = {"act": "swish", "shift": _CENTRE}
     x = net.conv_norm("stem", x, by_eight(32 * width), 3, stride=2, pad=1, **swish)
     for stage, (expansion, kernel, stride, maps, blocks) in enumerate(_EFFICIENT, 1):
         for number in range(min(blocks, depth)):
