@@ -48,12 +48,13 @@ def rows(
         if progress:
             progress(f"architectures: {case}", len(found), len(chosen))
         options = dict(QUICK.get(case, {"size": 32, "width": 0.25, "depth": 1})) if quick else {}
-        found.append(row(case, options if size is None else options | {"size": size}, threads))
+        bits = {"weight_bits": 10} if quick else OPTIONS.get(case, {})
+        found.append(row(case, options if size is None else options | {"size": size}, threads, bits))
     return found
 
 
-def row(case: str, options: dict[str, Any], threads: int) -> dict[str, Any]:
-    """One network, by default options or :data:`OPTIONS`: between two processes, compared with ONNX Runtime.
+def row(case: str, options: dict[str, Any], threads: int, bits: dict[str, Any]) -> dict[str, Any]:
+    """One network, by default options but for ``bits``: between two processes, compared with ONNX Runtime.
 
     Raises:
         HushnetError: bytes or rounds are not as planned, or an error is beyond the stated one.
@@ -63,8 +64,7 @@ def row(case: str, options: dict[str, Any], threads: int) -> dict[str, Any]:
     calibration = data.synthetic((3, side, side), CALIBRATION, seed=1)
     x = data.synthetic((3, side, side), RUNS, seed=2).astype(np.float32)
     begun = time.perf_counter(), time.process_time()
-    more = OPTIONS.get(case, {})
-    plan = hushnet.compile(model, trust="two-party", calibration=calibration, name=case, **more)
+    plan = hushnet.compile(model, trust="two-party", calibration=calibration, name=case, **bits)
     compiled = {
         "compile_seconds": time.perf_counter() - begun[0],
         "compile_cpu_seconds": time.process_time() - begun[1],
