@@ -79,9 +79,7 @@ def test_a_killed_server_costs_its_clients_a_second_try_and_nobody_an_answer(net
                 if turn:
                     killed.wait(20)
                 try:
-                    answers.append(
-                        patiently(lambda: right(f"hush://127.0.0.1:{tap.port}", network, number), 30)
-                    )
+                    answers.append(patiently(lambda: right(f"hush://127.0.0.1:{tap.port}", network, number), 30))
                 except hushnet.HushnetError as error:
                     failed.append(error)
 
