@@ -21,7 +21,7 @@ from .feedback import Moments
 from .masking import bounded_masks
 from .means import divided_last
 from .opened import strip_for_argmax
-from .regions import Regions, split
+from .regions import Regions, clipped_again, split
 from .rows import narrow_rows, recognised, settled
 
 Array = np.ndarray
@@ -74,7 +74,8 @@ def prepare(
     _prune(graph)
     regions = split(graph)
     # in the clear a function is the ops that it was made of, and so is a network that is measured
-    regions = replace(regions, head=opened_up(regions.head), tail=opened_up(regions.tail))
+    last = clipped_again(graph, regions.shared, opened_up(regions.tail))
+    regions = replace(regions, head=opened_up(regions.head), tail=last)
     shared, graph = graph, replace(graph, nodes=opened_up(graph.nodes))
     if settings.reveal == "argmax":
         _check_scores(graph, regions)
