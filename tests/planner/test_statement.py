@@ -231,7 +231,16 @@ def test_what_is_known_of_answers_stays_with_a_two_party_server() -> None:
     told = (
         compile(graph, trust="two-party", calibration=x, labels=np.zeros(60, int)).public_part().document["predicted"]
     )
-    private = {"agreement", "accuracy", "precision", "expected_error", "max_error", "seen_error", "output_range"}
+    private = {
+        "agreement",
+        "accuracy",
+        "precision",
+        "expected_error",
+        "max_error",
+        "seen_error",
+        "output_range",
+        "column_error",
+    }
     assert not private & set(told)
 
 
