@@ -300,3 +300,22 @@ def test_arrays_in_the_order_of_columns_are_read_row_by_row(trust: str) -> None:
     assert not rows.flags.c_contiguous
     for x in (rows, rows.astype(np.float32, order="F")):
         np.testing.assert_array_equal(hushnet.run(plan, x).label, model.predict(rows))
+
+
+@pytest.mark.parametrize("trust", ["client-aided", "two-party"])
+def test_products_of_raw_columns_have_factors_of_their_own(trust: str) -> None:
+    """Products of features of 0.1 and 1000 differ by 10^8 in size."""
+    x = IRIS_X * np.array([0.01, 100.0, 1.0, 5.0])
+    model = make_pipeline(PolynomialFeatures(2), StandardScaler(), Ridge()).fit(x[::2], IRIS_X[::2, 0] * IRIS_X[::2, 3])
+    plan = hushnet.from_sklearn(model, trust=trust, calibration=x[::2], batch=8)
+    want = model.predict(x[1::2])
+    assert plan.plan.predicted["precision"]["reached"] >= 7
+    assert np.abs(hushnet.run(plan, x[1::2]).output.reshape(-1) - want).max() <= 2.0**-7 * np.abs(want).max()
+
+
+def test_rows_and_places_that_are_not_finite_are_named() -> None:
+    plan = fitted(LogisticRegression(), IRIS_X, NAMES)
+    x = IRIS_X.copy()
+    x[[3, 7], 2] = np.nan
+    with pytest.raises(hushnet.PlanError, match=r"2 of 150 rows \(the first is row 3\), at places 2 of a row.*Imputer"):
+        hushnet.from_sklearn(plan, calibration=x)
