@@ -22,6 +22,8 @@ Array = np.ndarray
 
 # columns of an output that may have factors, and how much smaller a target is then at least
 MOST_COLUMNS, SMALLER = 64, 16.0
+# a small target keeps so many times the room that the margin gives the largest one, at least
+ROOM = 4.0
 # rows of calibration data that are looked at, of networks of many values and of others
 ROWS, LOOKED_AT, MANY_ELEMENTS = 32, 512, 1_000_000
 _NAME = ".targets"
@@ -60,7 +62,7 @@ def scale_targets(graph: Graph, samples: Mapping[str, Array] | None, classes: Co
             continue
         largest = float(tops.max())
         wanted = np.where(tops > largest * 2.0**-200, largest / np.maximum(tops, 1e-300), 1.0)
-        factor = np.where(wanted >= SMALLER, np.exp2(np.floor(np.log2(wanted))), 1.0)
+        factor = np.where(wanted >= SMALLER, np.exp2(np.floor(np.log2(wanted / ROOM))), 1.0)
         if (factor == 1.0).all():
             continue
         inner = fresh(graph, f"{name}{_NAME}", graph.shapes[name])
