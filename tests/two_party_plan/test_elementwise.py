@@ -141,8 +141,13 @@ def test_pieces_are_within_the_stated_error_for_every_split(name: str, bits: int
 def test_ends_are_powers_of_two_or_the_range_itself():
     curve, most = Curve("x", "y", (CURVES["silu"][0],)), (1 << 14) - 1
     fit = functions.fit(curve, functions.Asked(2.0**-8, -most, most, None, 1.0, 10, 2))
-    assert (fit.below, fit.above) == ("constant", "rising")
-    assert -fit.form["low"] == fit.form["high"] == 1 << (fit.form["high"].bit_length() - 1)
+    # max(x, 0) and something even, by half of the table that the range on both sides takes
+    assert (fit.below, fit.above, fit.form["low"]) == ("mirrored", "constant", 0)
+    assert fit.form["high"] == 1 << (fit.form["high"].bit_length() - 1)
+    ends = ("constant", "rising", -fit.form["high"], fit.form["high"])
+    whole = functions.fit(curve, functions.Asked(2.0**-8, -most, most, None, 1.0, 10, 2, ends))
+    assert (whole.below, whole.above) == ends[:2]
+    assert fit.form["segments"] < whole.form["segments"] and fit.form["inner_bits"] < whole.form["inner_bits"]
     inside = functions.fit(curve, functions.Asked(2.0**-8, -511, 511, None, 1.0, 10, 2))
     assert (inside.below, inside.above, inside.form["high"]) == ("inside", "inside", 511)
 

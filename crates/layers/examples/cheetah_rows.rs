@@ -47,12 +47,7 @@ fn main() {
             v.iter_mut().for_each(|x| *x &= mask);
             v
         };
-        let client_packing = hushnet_layers::layout::Layout::choose_blocks(
-            &geometry,
-            2048,
-            &hushnet_layers::cheetah::DEFAULT_PRICES,
-        )
-        .unwrap();
+        let client_packing = hushnet_layers::cheetah::choose_layout(&geometry, 2048).unwrap();
         let weights: Vec<i16> =
             random(client_packing.weight_len(), 255).iter().map(|w| *w as i16 - 128).collect();
         let share = random(client_packing.input_len(), (1 << ring_bits) - 1);

@@ -3,8 +3,7 @@
 
 use crate::json::{geometry, refused};
 use hushnet_layers::batch_shares::BatchShareClient;
-use hushnet_layers::cheetah::{prepared_bytes, CheetahClient, DEFAULT_PRICES};
-use hushnet_layers::layout::Layout;
+use hushnet_layers::cheetah::{choose_layout, prepared_bytes, CheetahClient};
 use hushnet_layers::matrix_product::MatrixShape;
 use hushnet_rlwe::packed::PackedContext;
 use hushnet_rlwe::BatchContext;
@@ -50,7 +49,7 @@ fn linear_norm(
     method(method_name)?.norm(&geometry(geometry_json)?, ring_degree, weights).map_err(refused)
 }
 
-/// What a packed layer costs for one image: `tiles`, `input_polys`, `output_polys`, `products`, `weight_polys`, `prepared_bytes` (weights in evaluation form), `outputs` and the
+/// What a packed layer costs for one image: `tiles`, `input_polys`, `output_polys`, `products`, `spaced_products` (those of them with weights of few values), `weight_polys`, `prepared_bytes` (weights in evaluation form), `outputs` and the
 /// bytes of all requests (`bytes_up`) and answers (`bytes_down`); ValueError when the layer does not fit the ring degree.
 #[pyfunction]
 fn packed_layer_cost<'py>(
@@ -60,16 +59,18 @@ fn packed_layer_cost<'py>(
     ring_bits: u32,
 ) -> PyResult<Bound<'py, PyDict>> {
     let shape = geometry(geometry_json)?;
-    let packing = Layout::choose_blocks(&shape, ring_degree, &DEFAULT_PRICES).map_err(refused)?;
+    let packing = choose_layout(&shape, ring_degree).map_err(refused)?;
     let context = PackedContext::new(ring_degree).map_err(refused)?;
     let client = CheetahClient::new(&context, &shape, ring_bits, 1.0).map_err(refused)?;
     let cost = packing.cost();
+    let spaced = prepared_bytes(&packing) < packing.prepared_bytes();
     let figures = PyDict::new(py);
     for (name, value) in [
         ("tiles", packing.tiles()),
         ("input_polys", cost.input_polys),
         ("output_polys", cost.output_polys),
         ("products", cost.products),
+        ("spaced_products", if spaced { cost.products } else { 0 }),
         ("weight_polys", cost.weight_polys),
         ("prepared_bytes", prepared_bytes(&packing)),
         ("outputs", packing.output_len()),

@@ -5,8 +5,10 @@
 #[cfg(target_arch = "x86_64")]
 mod avx2;
 mod pairs;
+mod runs;
 
 pub use pairs::{LeftPairs, PAIR_COLUMNS};
+pub use runs::Runs;
 
 use crate::error::expect_len;
 use crate::{Isa, Ntt, RingError};
@@ -276,6 +278,47 @@ mod ifma {
                 let r = reduce(m, lo[v], hi[v]);
                 // SAFETY: j + 16 <= out.len().
                 unsafe { _mm512_storeu_si512(out[v / 2].as_mut_ptr().add(j + 8 * (v % 2)).cast(), r) };
+            }
+        }
+    }
+
+    /// Adds G sums over a block of pairs, whose right factors are one word for all of its columns: 8 G registers of sums.
+    ///
+    /// # Safety
+    /// AVX-512 IFMA; `x` leads to 32 words for each of `terms` pairs, every right factor to `terms` words, every result to 16 words a part.
+    #[target_feature(enable = "avx512f,avx512ifma,avx512dq")]
+    pub(super) unsafe fn add_runs<const G: usize>(
+        m: &DotModulus,
+        (x, terms): (*const u64, usize),
+        w: [*const u64; G],
+        out: [[*mut u64; 2]; G],
+    ) {
+        let zero = _mm512_setzero_si512();
+        let (mut lo, mut hi) = ([[zero; 4]; G], [[zero; 4]; G]);
+        for t in 0..terms {
+            let mut a = [zero; 4];
+            for (v, a) in a.iter_mut().enumerate() {
+                // SAFETY: 32 words a term.
+                *a = unsafe { _mm512_loadu_si512(x.add(32 * t + 8 * v).cast()) };
+            }
+            for g in 0..G {
+                // SAFETY: t is below the number of terms.
+                let b = _mm512_set1_epi64(unsafe { *w[g].add(t) } as i64);
+                for v in 0..4 {
+                    lo[g][v] = _mm512_madd52lo_epu64(lo[g][v], a[v], b);
+                    hi[g][v] = _mm512_madd52hi_epu64(hi[g][v], a[v], b);
+                }
+            }
+        }
+        let p = _mm512_set1_epi64(m.p as i64);
+        for g in 0..G {
+            for v in 0..4 {
+                // SAFETY: 8 (v % 2) + 8 is at most 16.
+                let at: *mut __m512i = unsafe { out[g][v / 2].add(8 * (v % 2)) }.cast();
+                // SAFETY: as above.
+                let sum = _mm512_add_epi64(unsafe { _mm512_loadu_si512(at) }, reduce(m, lo[g][v], hi[g][v]));
+                // SAFETY: as above.
+                unsafe { _mm512_storeu_si512(at, _mm512_min_epu64(sum, _mm512_sub_epi64(sum, p))) };
             }
         }
     }

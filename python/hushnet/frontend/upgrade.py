@@ -291,7 +291,7 @@ def _upsample(node: onnx.NodeProto, scope: _Scope) -> list[onnx.NodeProto]:
     mode = mode.decode() if isinstance(mode, bytes) else mode
     mode = "linear" if mode in ("bilinear", "linear") else mode
     source, scales = node.input
-    asymmetric = {"mode": mode, "coordinate_transformation_mode": "asymmetric"}
+    asymmetric: dict[str, Any] = {"mode": mode, "coordinate_transformation_mode": "asymmetric"}
     if node.op_type == "Resize" and mode == "nearest":
         # of opset 10: ONNX Runtime rounds positions down where an axis grows, and up where it shrinks
         one = scope.constant(node, "one", np.ones(1, np.float32))

@@ -40,6 +40,9 @@ LAYERS: dict[str, list[tuple[tuple[int, ...], int, int | None]]] = {
         ((256, 14, 14), 256, 1),
         ((512, 7, 7), 512, 3),
         ((16, 32, 32), 16, 3),
+        # weights of few values: tokens times a matrix, and a table
+        ((192, 8, 16), 192, 1),
+        ((2048, 8, 16), 96, 1),
     ],
     "convfhe": [
         ((3, 32, 32), 32, 3),

@@ -28,6 +28,9 @@ def function(
         units: draws the places that shares give; None for the middle.
     """
     form = stage["form"]
+    if stage["below"] == "mirrored":
+        size = np.abs(x) if stage["above"] == "inside" else np.minimum(np.abs(x), form["high"])
+        return spline(form, stage["orders"], coefficients, size, units) + (np.maximum(x, 0) << max(finer, 0))
     low = form["low"] if stage["below"] != "inside" else None
     high = form["high"] if stage["above"] != "inside" else None
     inside = x if low is None and high is None else np.clip(x, low, high)

@@ -19,6 +19,19 @@ use hushnet_rlwe::packed::{PackedContext, PackedParams, PackedSpec, SpacedTransf
 pub const DEFAULT_PRICES: LayoutPrices =
     LayoutPrices { input: 25e-6, output: 0.0, output_poly: 45e-6, product: 1.2e-6, weight: 3e-7 };
 
+/// The cheapest layout of a layer at ring degree `n`, by [`DEFAULT_PRICES`]. Weights that have few values ([`SpacedTransform`]) take as
+/// much less than others as they have fewer.
+///
+/// # Errors
+/// What [`Layout::choose_blocks`] refuses.
+pub fn choose_layout(geometry: &Geometry, n: usize) -> Result<Layout, LayerError> {
+    Layout::choose_blocks_by(geometry, n, |layout| {
+        let values = SpacedTransform::values(n, layout.weight_spacing()).unwrap_or(n);
+        let weight = DEFAULT_PRICES.weight * values as f64 / n as f64;
+        layout.seconds(&LayoutPrices { weight, ..DEFAULT_PRICES })
+    })
+}
+
 /// Elements of a tensor with their shares.
 type Shares = Vec<(usize, u64)>;
 
@@ -48,14 +61,14 @@ impl CheetahClient {
     /// From what a plan says: the geometry and the norm of the weights that the parameters rest on.
     ///
     /// # Errors
-    /// What [`Layout::choose_blocks`] and [`PackedSpec::choose`] refuse.
+    /// What [`choose_layout`] and [`PackedSpec::choose`] refuse.
     pub fn new(
         context: &PackedContext,
         geometry: &Geometry,
         ring_bits: u32,
         weight_l2: f64,
     ) -> Result<Self, LayerError> {
-        let layout = Layout::choose_blocks(geometry, context.ring_degree(), &DEFAULT_PRICES)?;
+        let layout = choose_layout(geometry, context.ring_degree())?;
         let params = PackedSpec { ring_degree: context.ring_degree(), ring_bits, weight_l2 }.choose()?;
         Ok(Self { layout, params, context: context.clone() })
     }

@@ -1,7 +1,7 @@
 //! The server's half of a stage: weights, answers.
 
 use super::{
-    answer_len, prepared_bytes, request_len, CheetahClient, Coefficients, Shares, TileId, DEFAULT_PRICES,
+    answer_len, choose_layout, prepared_bytes, request_len, CheetahClient, Coefficients, Shares, TileId,
 };
 use crate::batch::{expect, Geometry, LayerError};
 use crate::layout::Layout;
@@ -57,8 +57,8 @@ pub struct CheetahLinear {
 enum Weights {
     /// Polynomials of output block j: one for every input block of `layout.inputs_of(j)`.
     Prepared(Vec<Vec<WeightPoly>>),
-    /// The values of such polynomials in X^S, one polynomial's after the other's ([`SpacedTransform`]), and how many each has.
-    Spaced(Vec<Vec<u64>>, usize),
+    /// The values of such polynomials in X^S ([`SpacedTransform`]), the first one of all input blocks, then the second one of all.
+    Spaced(Vec<Vec<u64>>),
     /// As given; transformed for every tile.
     Streamed(Vec<i16>),
 }
@@ -67,15 +67,14 @@ enum Weights {
 const STREAM_TERMS: usize = 16;
 /// Prepared polynomials of one sum at a time.
 const PREPARED_TERMS: usize = 1024;
-/// Spaced weight polynomials that are spread together, and output blocks that read an input block while it is in the caches.
-const SPACED_TERMS: usize = 8;
-const SPACED_BLOCKS: usize = 8;
+/// Output blocks with spaced weights whose sums are made together: inputs are laid out once for all of them.
+const SPACED_BLOCKS: usize = 48;
 
 impl CheetahLinear {
     /// Prepares a stage. `weights` are (O, C/groups, kh, kw) or (M, K) row-major, `bias` one value an output channel, added modulo 2^l.
     ///
     /// # Errors
-    /// [`LayerError::Length`] when there are not as many weights or biases as the geometry says, and what [`Layout::choose_blocks`] and
+    /// [`LayerError::Length`] when there are not as many weights or biases as the geometry says, and what [`choose_layout`] and
     /// [`PackedSpec::choose`] refuse.
     pub fn new(
         context: &PackedContext,
@@ -86,16 +85,20 @@ impl CheetahLinear {
     ) -> Result<Self, LayerError> {
         let mut linear = Self::streamed(context, geometry, weights, bias, ring_bits)?;
         let blocks = (0..linear.layout.output_blocks()).into_par_iter();
-        linear.weights = match SpacedTransform::new(context, linear.layout.weight_spacing())? {
+        let spacing = linear.layout.weight_spacing();
+        linear.weights = match SpacedTransform::new(context, spacing)? {
             Some(spaced) => {
                 let of = |j| {
-                    let poly = |i| Ok(spaced.forward(&linear.layout.weight_poly(weights, i, j))?);
-                    let values: Vec<Vec<u64>> =
-                        linear.layout.inputs_of(j).map(poly).collect::<Result<_, LayerError>>()?;
-                    Ok(values.concat())
+                    let terms = linear.layout.inputs_of(j);
+                    let mut values = vec![0; terms.len() * (context.ring_degree() / spacing)];
+                    for (t, i) in terms.clone().enumerate() {
+                        let own =
+                            spaced.forward(&linear.layout.spaced_weight_poly(weights, i, j, spacing))?;
+                        values.iter_mut().skip(t).step_by(terms.len()).zip(own).for_each(|(v, own)| *v = own);
+                    }
+                    Ok(values)
                 };
-                let values = context.ring_degree() / linear.layout.weight_spacing();
-                Weights::Spaced(blocks.map(of).collect::<Result<_, LayerError>>()?, values)
+                Weights::Spaced(blocks.map(of).collect::<Result<_, LayerError>>()?)
             }
             None => {
                 let of = |j| linear.layout.inputs_of(j).map(|i| linear.weight_poly(weights, i, j)).collect();
@@ -118,7 +121,7 @@ impl CheetahLinear {
         ring_bits: u32,
     ) -> Result<Self, LayerError> {
         let n = context.ring_degree();
-        let layout = Layout::choose_blocks(geometry, n, &DEFAULT_PRICES)?;
+        let layout = choose_layout(geometry, n)?;
         expect("weights", layout.weight_len(), weights.len())?;
         expect("biases", layout.channels_out(), bias.len())?;
         let largest = layout.weight_norm2(weights);
@@ -134,7 +137,7 @@ impl CheetahLinear {
 
     /// Output blocks whose sums are made together: of spaced weights those that read the same input blocks, some at a time.
     fn groups(&self) -> Vec<Range<usize>> {
-        let most = if matches!(self.weights, Weights::Spaced(..)) { SPACED_BLOCKS } else { 1 };
+        let most = if matches!(self.weights, Weights::Spaced(_)) { SPACED_BLOCKS } else { 1 };
         let mut groups: Vec<Range<usize>> = Vec::new();
         for j in 0..self.layout.output_blocks() {
             match groups.last_mut() {
@@ -157,6 +160,14 @@ impl CheetahLinear {
         let (n, p) = (self.layout.degree(), self.context.prime());
         let range = self.layout.inputs_of(group.start);
         let mut sums = vec![[vec![0; n], vec![0; n]]; group.len()];
+        if let Weights::Spaced(values) = &self.weights {
+            let inputs: Vec<[&[u64]; 2]> = inputs[range].iter().map(|(c0, c1)| [&c0[..], &c1[..]]).collect();
+            let weights: Vec<&[u64]> = values[group].iter().map(Vec::as_slice).collect();
+            let mut out: Vec<[&mut [u64]; 2]> =
+                sums.iter_mut().map(|sum| sum.each_mut().map(Vec::as_mut_slice)).collect();
+            server.combine_spaced(&inputs, self.layout.weight_spacing(), &weights, &mut out)?;
+            return Ok(sums);
+        }
         let add = |sum: &mut [Vec<u64>; 2], terms: Range<usize>, weights: &[WeightPoly]| {
             let c0: Vec<&[u64]> = inputs[terms.clone()].iter().map(|(c0, _)| c0.as_slice()).collect();
             let c1: Vec<&[u64]> = inputs[terms].iter().map(|(_, c1)| c1.as_slice()).collect();
@@ -170,28 +181,18 @@ impl CheetahLinear {
             }
             Ok::<_, LayerError>(())
         };
-        let step = match &self.weights {
-            Weights::Prepared(_) => PREPARED_TERMS,
-            Weights::Spaced(..) => SPACED_TERMS,
-            Weights::Streamed(_) => STREAM_TERMS,
-        };
-        let mut spread: Vec<WeightPoly> = Vec::new();
+        let step = if matches!(self.weights, Weights::Prepared(_)) { PREPARED_TERMS } else { STREAM_TERMS };
         for first in range.clone().step_by(step) {
             let terms = first..(first + step).min(range.end);
             let own = terms.start - range.start..terms.end - range.start;
             for (sum, j) in sums.iter_mut().zip(group.clone()) {
                 match &self.weights {
                     Weights::Prepared(polys) => add(sum, terms.clone(), &polys[j][own.clone()])?,
-                    Weights::Spaced(values, each) => {
-                        spread.resize_with(terms.len(), || WeightPoly::blank(&self.context));
-                        let values = values[j][own.start * each..own.end * each].chunks_exact(*each);
-                        spread.iter_mut().zip(values).for_each(|(poly, values)| poly.spread(values));
-                        add(sum, terms.clone(), &spread)?;
-                    }
                     Weights::Streamed(weights) => {
                         let polys = terms.clone().map(|i| self.weight_poly(weights, i, j));
                         add(sum, terms.clone(), &polys.collect::<Result<Vec<_>, _>>()?)?;
                     }
+                    Weights::Spaced(_) => {}
                 }
             }
         }
@@ -208,7 +209,7 @@ impl CheetahLinear {
     #[must_use]
     pub fn weight_bytes(&self) -> usize {
         match &self.weights {
-            Weights::Prepared(_) | Weights::Spaced(..) => prepared_bytes(&self.layout),
+            Weights::Prepared(_) | Weights::Spaced(_) => prepared_bytes(&self.layout),
             Weights::Streamed(w) => 2 * w.len(),
         }
     }

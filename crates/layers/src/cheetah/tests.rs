@@ -1,5 +1,5 @@
 use super::*;
-use crate::batch::Dense;
+use crate::batch::{Conv2d, Dense};
 use crate::geometries::conv;
 use hushnet_ring::{low_mask, Prg};
 use hushnet_rlwe::packed::{PackedClient, PackedServer};
@@ -8,7 +8,7 @@ use hushnet_rlwe::packed::{PackedClient, PackedServer};
 fn check(geometry: &Geometry, ring_bits: u32) {
     let context = PackedContext::new(2048).unwrap();
     let mut prg = Prg::from_seed([3; 16]);
-    let packing = Layout::choose_blocks(geometry, 2048, &DEFAULT_PRICES).unwrap();
+    let packing = choose_layout(geometry, 2048).unwrap();
     let mask = low_mask(ring_bits);
     let mut random = |len: usize| -> Vec<u64> {
         let mut v = vec![0; len];
@@ -84,8 +84,29 @@ fn weights_that_stand_apart_take_little_room() {
         (conv(20, 9, 13, 1, 1, 0, 1), None),
         (conv(16, 16, 24, 3, 1, 1, 1), None),
     ] {
-        let layout = Layout::choose_blocks(&geometry, 2048, &DEFAULT_PRICES).unwrap();
+        let layout = choose_layout(&geometry, 2048).unwrap();
         let words = values.unwrap_or(2048);
         assert_eq!(prepared_bytes(&layout), layout.cost().weight_polys * words * 8, "{geometry:?}");
     }
+}
+
+/// A table of MiniLM's size is asked for all of 128 tokens at once, and its weights take 94 MB. By the price of other weights it would have
+/// four tiles: as many bytes up, four times as many down.
+#[test]
+fn a_table_has_one_tile_of_all_tokens() {
+    let table = Geometry::conv2d(Conv2d {
+        input: [30522, 1, 128],
+        output: [384, 1, 128],
+        kernel: [1, 1],
+        stride: [1, 1],
+        pads: [0; 4],
+        dilation: [1, 1],
+        groups: 1,
+    })
+    .unwrap();
+    let layout = choose_layout(&table, 2048).unwrap();
+    assert_eq!((layout.tiles(), layout.cost().input_polys, layout.cost().output_polys), (1, 1908, 384));
+    assert_eq!(prepared_bytes(&layout), 1908 * 384 * 16 * 8);
+    let other = Layout::choose_blocks(&table, 2048, &DEFAULT_PRICES).unwrap();
+    assert_eq!((other.tiles(), other.cost().input_polys, other.cost().output_polys), (4, 1908, 1536));
 }

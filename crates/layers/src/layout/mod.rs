@@ -244,7 +244,9 @@ impl Layout {
         }
     }
 
-    fn seconds(&self, prices: &LayoutPrices) -> f64 {
+    /// What the layout takes by such prices.
+    #[must_use]
+    pub fn seconds(&self, prices: &LayoutPrices) -> f64 {
         let cost = self.cost();
         prices.input * cost.input_polys as f64
             + prices.output * (cost.output_polys * self.n / self.spacing) as f64
@@ -522,10 +524,16 @@ impl Layout {
     /// The weight polynomial of input block `i` and output block `j`, N signed coefficients.
     #[must_use]
     pub fn weight_poly(&self, weights: &[i16], i: usize, j: usize) -> Vec<i64> {
-        let mut coefficients = vec![0; self.n];
+        self.spaced_weight_poly(weights, i, j, 1)
+    }
+
+    /// Its coefficients at multiples of `spacing`, which divides [`Self::weight_spacing`]: all others are zero.
+    #[must_use]
+    pub fn spaced_weight_poly(&self, weights: &[i16], i: usize, j: usize, spacing: usize) -> Vec<i64> {
+        let mut coefficients = vec![0; self.n / spacing];
         self.for_each_weight(i, j, |at, w, negative| {
             let w = i64::from(weights[w]);
-            coefficients[at] = if negative { -w } else { w };
+            coefficients[at / spacing] = if negative { -w } else { w };
         });
         coefficients
     }

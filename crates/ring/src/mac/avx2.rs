@@ -133,6 +133,34 @@ pub(super) unsafe fn dot_pairs(m: &Modulus, x: &[u64], w: &[&[u64]], out: [&mut 
     }
 }
 
+/// Both parts of a sum over a block of pairs whose right factors are one word for all of its columns, over left factors made by
+/// [`to_real_words`]: 16 words of the first part, then those of the second.
+///
+/// # Safety
+/// AVX2 and FMA; `x` leads to 32 words for each right factor; words below 2^50.
+#[target_feature(enable = "avx2,fma")]
+pub(super) unsafe fn sum_of_runs(m: &Modulus, x: *const u64, w: &[u64]) -> [u64; 32] {
+    let (high, both) = (_mm256_set1_pd(HIGH), _mm256_set1_pd(HIGH + MIDDLE));
+    let mut found = [0; 32];
+    for first in (0..found.len()).step_by(COLUMNS) {
+        let mut sums = zero();
+        for (t, w) in w.iter().enumerate() {
+            let b = to_reals(_mm256_set1_epi64x(*w as i64));
+            for v in 0..VECTORS {
+                // SAFETY: first + 4 v + 4 is at most 32, the words of a term.
+                let a = unsafe { _mm256_loadu_pd(x.add(32 * t + first + 4 * v).cast()) };
+                let h = _mm256_fmadd_pd(a, b, high);
+                let l = _mm256_fmadd_pd(a, b, _mm256_sub_pd(both, h));
+                sums.high[v] = _mm256_add_epi64(sums.high[v], _mm256_castpd_si256(h));
+                sums.low[v] = _mm256_add_epi64(sums.low[v], _mm256_castpd_si256(l));
+            }
+        }
+        // SAFETY: 16 words.
+        unsafe { store(m, &sums, w.len(), in_a_row(found.as_mut_ptr().add(first))) };
+    }
+    found
+}
+
 /// Where 16 words stand.
 ///
 /// # Safety

@@ -11,10 +11,10 @@ pub const PAIR_COLUMNS: usize = 16;
 
 /// Left factors of [`LeftPairs::dot`]: pair t, part h, column j of a block of 16 stand at word `((block * terms + t) * 2 + h) * 16 + j`.
 pub struct LeftPairs {
-    isa: Isa,
-    words: AlignedWords,
-    terms: usize,
-    len: usize,
+    pub(super) isa: Isa,
+    pub(super) words: AlignedWords,
+    pub(super) terms: usize,
+    pub(super) len: usize,
 }
 
 impl LeftPairs {

@@ -24,7 +24,7 @@ pub use client::PackedClient;
 pub use key::PackedPublicKey;
 pub(crate) use server::Switch;
 pub use server::{PackedServer, WeightPoly};
-pub use spaced::{SpacedTransform, MOST_VALUES};
+pub use spaced::{SpacedTransform, LEAST_SPACING};
 
 use crate::batch::{ERROR_VARIANCE, TAIL};
 use crate::{security, CipherError};

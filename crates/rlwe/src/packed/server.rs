@@ -57,7 +57,7 @@ impl WeightPoly {
         Ok(Self(hat))
     }
 
-    /// Times `factor`, a residue.
+    /// The polynomial times a residue `factor` below the prime, in evaluation form.
     #[must_use]
     pub fn times(mut self, context: &PackedContext, factor: u64) -> Self {
         let modulus = context.inner.modulus;
@@ -85,6 +85,10 @@ impl PackedServer {
         let mut pk1 = vec![0; context.ring_degree()];
         context.mask_hat(&key.seed, PUBLIC_KEY_STAGE, 0, &mut pk1)?;
         Ok(Self { context: context.clone(), pk0, pk1 })
+    }
+
+    pub(super) fn context(&self) -> &PackedContext {
+        &self.context
     }
 
     /// Adds the server's share (N values modulo 2^l; may be empty: all zero) to a received c0, and transforms it in place.

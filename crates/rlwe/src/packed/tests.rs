@@ -137,30 +137,56 @@ fn a_public_key_is_read_as_it_was_written_and_other_lengths_are_refused() {
     }
 }
 
-/// A polynomial in X^S has the transform of any other, for every S and degree, and a weight off its place shows.
+/// A polynomial in X^S has the transform of any other, for every S and degree; sums of products with such are those of all words.
 #[test]
 fn spaced_weights_have_the_transform_of_all_weights() {
     let mut prg = Prg::from_seed([9; 16]);
     for n in [2048, 4096] {
         let context = PackedContext::new(n).unwrap();
-        for spacing in [n / 32, n / 16, n / 2, n] {
+        let key = PackedPublicKey { seed: [1; 32], pk0: vec![0; n] };
+        let server = PackedServer::new(&context, &key).unwrap();
+        for spacing in [64, 128, n / 16, n / 2, n] {
             let transform = SpacedTransform::new(&context, spacing).unwrap().unwrap();
-            let mut random = vec![0; n / spacing];
-            prg.fill_words(&mut random);
-            let mut weights = vec![0i64; n];
-            for (m, word) in random.iter().enumerate() {
-                weights[m * spacing] = *word as i64 >> 48;
+            let count = n / spacing;
+            assert_eq!(Some(count), SpacedTransform::values(n, spacing));
+            // three ciphertexts, two sums
+            let mut random = |len: usize| {
+                let mut words = vec![0; len];
+                prg.fill_words(&mut words);
+                words
+            };
+            let inputs: Vec<[Vec<u64>; 2]> = (0..3)
+                .map(|_| [0, 1].map(|_| random(n).iter().map(|w| w % context.prime()).collect()))
+                .collect();
+            let inputs: Vec<[&[u64]; 2]> = inputs.iter().map(|[a, b]| [a.as_slice(), b.as_slice()]).collect();
+            let (mut values, mut polys) = (vec![vec![0; 3 * count]; 2], Vec::new());
+            for values in &mut values {
+                for i in 0..3 {
+                    let weights: Vec<i64> = random(count).iter().map(|w| *w as i64 >> 48).collect();
+                    for (r, value) in transform.forward(&weights).unwrap().into_iter().enumerate() {
+                        values[r * 3 + i] = value;
+                    }
+                    assert!(transform.forward(&weights[1..]).is_err());
+                    let mut whole = vec![0; n];
+                    whole.iter_mut().step_by(spacing).zip(weights).for_each(|(place, w)| *place = w);
+                    polys.push(WeightPoly::new(&context, &whole).unwrap());
+                }
             }
-            let values = transform.forward(&weights).unwrap();
-            assert_eq!(Some(values.len()), SpacedTransform::values(n, spacing));
-            let mut poly = WeightPoly::blank(&context);
-            poly.spread(&values);
-            assert!(poly.slots() == WeightPoly::new(&context, &weights).unwrap().slots());
-            assert!(transform.forward(&weights[1..]).is_err());
-            weights[1] += 1;
-            assert!(poly.slots() != WeightPoly::new(&context, &weights).unwrap().slots());
+            let own: Vec<&[u64]> = values.iter().map(Vec::as_slice).collect();
+            let mut sums = vec![[vec![0; n], vec![0; n]]; 2];
+            let mut out: Vec<[&mut [u64]; 2]> =
+                sums.iter_mut().map(|s| s.each_mut().map(Vec::as_mut_slice)).collect();
+            server.combine_spaced(&inputs, spacing, &own, &mut out).unwrap();
+            assert!(server.combine_spaced(&inputs[1..], spacing, &own, &mut out).is_err());
+            assert!(server.combine_spaced(&inputs, 1, &own, &mut out).is_err());
+            for (sum, polys) in sums.iter().zip(polys.chunks_exact(3)) {
+                let (mut s0, mut s1) = (vec![0; n], vec![0; n]);
+                let [c0, c1] = [0, 1].map(|h| inputs.iter().map(|c| c[h]).collect::<Vec<_>>());
+                server.combine(&c0, &c1, &polys.iter().collect::<Vec<_>>(), &mut s0, &mut s1).unwrap();
+                assert!(sum[0] == s0 && sum[1] == s1, "{n}, {spacing}");
+            }
         }
-        for spacing in [0, 1, 3, n / 64, 2 * n] {
+        for spacing in [0, 1, 3, 32, 96, 2 * n] {
             assert!(SpacedTransform::new(&context, spacing).unwrap().is_none());
         }
     }

@@ -1,7 +1,8 @@
 //! Functions of one variable and products of two tensors on shares: their check, their run and their cost.
 //!
 //! A function is a piecewise polynomial whose integers stand in the plan ([`hushnet_mpc::spline`]); the server holds its pieces. In front of it,
-//! arguments beyond an end that is not `inside` are clipped to it, which also gives what a rising end adds. A product is computed in the
+//! arguments beyond an end that is not `inside` are clipped to it, which also gives what a rising end adds. A mirrored function takes the
+//! positive part and the magnitude of its argument from one comparison. A product is computed in the
 //! narrowest ring that holds it, by the bits of its narrower factor, and leaves for the ring of the shares as it is divided.
 
 use super::check::{fault, holds, Fault, Shared};
@@ -168,7 +169,16 @@ impl Function {
                 ));
             }
         }
-        let rises = [spec.below, spec.above].contains(&End::Rising);
+        if spec.above == End::Mirrored
+            || (spec.below == End::Mirrored && (spec.above == End::Rising || form.low > 0))
+        {
+            return fault(format!(
+                "it is mirrored with an interval from {} on and an end above that is {:?}; the interval begins at zero or below it, \
+                 and the end above is constant or inside",
+                form.low, spec.above
+            ));
+        }
+        let rises = [spec.below, spec.above].iter().any(|e| [End::Rising, End::Mirrored].contains(e));
         if rises && to.f < x.f {
             return fault(format!("a rising end takes {} fraction bits to no fewer, not to {}", x.f, to.f));
         }
@@ -198,9 +208,13 @@ impl Function {
         Ok(Self { shape, pieces, ends: [spec.below, spec.above], finer })
     }
 
-    /// Whether arguments are compared with the ends of the interval.
+    /// Whether arguments are compared with the ends of the interval; of a mirrored function with zero in the place of the lower one.
     pub(super) fn clips(&self) -> [bool; 2] {
         self.ends.map(|e| e != End::Inside)
+    }
+
+    fn mirrored(&self) -> bool {
+        self.ends[0] == End::Mirrored
     }
 
     /// Bits of what is compared of arguments below 2^k: an argument less an end.
@@ -208,7 +222,12 @@ impl Function {
         let (spec, [low, high]) = (self.shape.spec(), self.clips());
         let end = |clips: bool, end: i64| if clips { end.unsigned_abs() } else { 0 };
         let farther = end(low, spec.low).max(end(high, spec.high));
-        let most = reach::largest(k).saturating_add(farther);
+        let most = if self.mirrored() {
+            // x against zero, |x| against the upper end
+            reach::largest(k).max(end(high, spec.high))
+        } else {
+            reach::largest(k).saturating_add(farther)
+        };
         (low || high).then(|| 65 - most.leading_zeros())
     }
 
@@ -219,10 +238,10 @@ impl Function {
     }
 }
 
-impl OnShares for Function {
-    fn run(&self, s: &mut Session, x: &[&[u64]], at: &At) -> Ran<Vec<u64>> {
-        let (x, spec) = (x[0], self.shape.spec());
-        let first = s.party() == Party::Zero;
+impl Function {
+    /// Arguments within the interval, and what is added to the pieces' values, before it has their fraction bits.
+    fn clipped(&self, s: &mut Session, x: &[u64], at: &At) -> Ran<[Vec<u64>; 2]> {
+        let (spec, first) = (self.shape.spec(), s.party() == Party::Zero);
         let [below, above] = self.clips();
         let at_end = |end: i64| if first { end as u64 } else { 0 };
         let mut differences = Vec::new();
@@ -253,9 +272,31 @@ impl OnShares for Function {
                 *c = c.wrapping_sub(*v);
             }
         }
-        let clipped: Vec<u64> = clipped.into_iter().map(|v| at.ring.reduce(v)).collect();
+        Ok([clipped, beyond])
+    }
+
+    /// The same of a mirrored function: min(|x|, high), and max(x, 0).
+    fn folded(&self, s: &mut Session, x: &[u64], at: &At) -> Ran<[Vec<u64>; 2]> {
+        let positive = mpc::relu_within(s, x, at.ring, at.compared)?;
+        let mut size: Vec<u64> =
+            positive.iter().zip(x).map(|(r, v)| at.ring.reduce((r << 1).wrapping_sub(*v))).collect();
+        if self.clips()[1] {
+            let end = if s.party() == Party::Zero { self.shape.spec().high as u64 } else { 0 };
+            let less: Vec<u64> = size.iter().map(|v| at.ring.sub(*v, end)).collect();
+            let over = mpc::relu_within(s, &less, at.ring, at.compared)?;
+            size.iter_mut().zip(over).for_each(|(v, o)| *v = v.wrapping_sub(o));
+        }
+        Ok([size, positive])
+    }
+}
+
+impl OnShares for Function {
+    fn run(&self, s: &mut Session, x: &[&[u64]], at: &At) -> Ran<Vec<u64>> {
+        let [within, beyond] =
+            if self.mirrored() { self.folded(s, x[0], at)? } else { self.clipped(s, x[0], at)? };
+        let within: Vec<u64> = within.into_iter().map(|v| at.ring.reduce(v)).collect();
         let pieces = self.pieces.as_deref().filter(|_| s.party() == HOLDER);
-        let values = mpc::spline(s, (&clipped, at.ring), &self.shape, pieces, HOLDER, at.ring)?;
+        let values = mpc::spline(s, (&within, at.ring), &self.shape, pieces, HOLDER, at.ring)?;
         let lifted = |(v, b): (u64, &u64)| at.ring.reduce(v.wrapping_add(b << self.finer));
         Ok(values.into_iter().zip(&beyond).map(lifted).collect())
     }
@@ -263,7 +304,9 @@ impl OnShares for Function {
     fn cost(&self, m: &mut CostModel, elements: usize, at: &At) {
         let n = elements * at.images;
         let ends = self.clips().into_iter().filter(|clips| *clips).count();
-        if ends > 0 {
+        if self.mirrored() {
+            (0..ends).for_each(|_| mpc::relu_within_cost(m, n, at.ring, at.compared));
+        } else if ends > 0 {
             mpc::relu_within_cost(m, n * ends, at.ring, at.compared);
         }
         mpc::spline_cost(m, n, &self.shape, HOLDER, at.ring);

@@ -96,7 +96,7 @@ fn stages() -> Net {
     net
 }
 
-/// Functions with each kind of end, products of equal and of broadcast shapes, a square.
+/// Functions with each kind of end, one of them mirrored, products of equal and of broadcast shapes, a square.
 fn elementwise() -> Net {
     let mut net = Net::new(34, 3);
     let x = net.input("image", &[2, 3, 5], 4, 63);
@@ -110,6 +110,13 @@ fn elementwise() -> Net {
             "orders": fitted.orders, "predicted": {"error": fitted.error}});
         made.push(net.function(t, stage, &fitted.coefficients, (12, 36 << 12)));
     }
+    let folded = |x: &[f64]| x.iter().map(|x| x / (1.0 + (-x).exp()) - x).collect();
+    let fitted = fit(&folded, (0, 8 << 8, 8), 34, (12, 4e-3)).unwrap();
+    let stage = json!({"function": "silu", "form": fitted.form, "below": "mirrored", "above": "constant",
+        "orders": fitted.orders, "predicted": {"error": fitted.error}});
+    let mirrored = net.function(t, stage, &fitted.coefficients, (12, 36 << 12));
+    let mirrored = net.truncate(mirrored, 2, "any", true);
+    net.open("mirrored", mirrored);
     let means = net.pool("sum_pool", made[0], [3, 5], [1, 1], [0; 4]);
     let excited = net.product(made[1], means, &[2, 3, 5], 16);
     let squared = net.product(excited, excited, &[2, 3, 5], 12);

@@ -43,6 +43,9 @@ COARSER_QUOTIENT = 2
 COARSEST = 2
 # bits beyond those of factors that a value has at most that is multiplied by numbers of different size
 MOST_WIDER = 4
+# bits that softmax has at most: beside other values of 14 bits, errors of twelve bits in it are a thousandth
+# of the whole
+MOST_ROW_BITS = 12
 # bits that a gate has less than other factors: what it multiplies is mostly far below its range
 COARSER_GATE = 2
 
@@ -62,6 +65,10 @@ class Full(Builder):
         """Bits of factors, and of results of functions, whose errors are two of them."""
         return self.request.activation_bits or max(self.request.most_bits, MOST_ACTIVATION_BITS)
 
+    def bits_of(self, step: Step) -> int:
+        """Bits of a step's factors and results."""
+        return min(self.bits, MOST_ROW_BITS) if step.attrs.get("rows") else self.bits
+
     def function(self, step: Step) -> None:
         """Writes a function of one variable: its argument as coarse as its error allows, and the fitted pieces."""
         curve: Curve = step.attrs["curve"]
@@ -71,7 +78,7 @@ class Full(Builder):
             return
         top, slope = self.shape_of(curve, source, self.request.limits.get(step.output))
         # of the result in units of the argument's gain, so that slope one is a shift
-        fine = self.bits - step.attrs.get("coarser", 0) - math.ceil(math.log2(max(top / source.gain, 1e-9)))
+        fine = self.bits_of(step) - step.attrs.get("coarser", 0) - math.ceil(math.log2(max(top / source.gain, 1e-9)))
         fine = min(max(fine, 0), MOST_FRACTION)
         wanted = fine + math.ceil(math.log2(max(slope, 2.0**-10)))
         made_by = next((s["kind"] for s in reversed(self.out.stages) if s["out"] == source.tensor), None)
@@ -179,7 +186,7 @@ class Full(Builder):
         for number, factor in enumerate(factors[1:], 1):
             other = self.band(step, source, factor, number)
             # as precise as a factor where the quotient is smallest
-            fine = self.relative(float(curve(np.full(1, factor.high))[0]), whole, COARSER_QUOTIENT)
+            fine = self.relative(step, float(curve(np.full(1, factor.high))[0]), whole, COARSER_QUOTIENT)
             drop = max(whole.frac_bits + other.frac_bits - fine, 0)
             bound = (whole.bound * other.bound >> drop) + 1
             self.demand(bound, step.name)
@@ -191,22 +198,23 @@ class Full(Builder):
             self.stage("product", f"{step.name}.to{number}", factors_of, product.tensor, bits=drop)
             whole = product
         coarser = step.attrs.get("coarser", COARSER_QUOTIENT)
-        drop = whole.frac_bits - self.relative(float(curve(np.full(1, high))[0]), whole, coarser)
+        drop = whole.frac_bits - self.relative(step, float(curve(np.full(1, high))[0]), whole, coarser)
         self.spread[step.output] = max(spread, 0)
         # the ends prove the range, also of rows that calibration never showed
         self.request = replace(self.request, limits={**self.request.limits, step.output: whole.bound * whole.unit})
         self.keep(step.output, self.truncated(step.output, whole, drop) if drop > 0 else whole)
         return True
 
-    def relative(self, smallest: float, made: Version, coarser: int) -> int:
+    def relative(self, step: Step, smallest: float, made: Version, coarser: int) -> int:
         """Bits behind the point of a quotient: a unit is small beside its smallest value, and the largest one fits."""
-        fine = self.bits - coarser + math.ceil(-math.log2(smallest))
+        fine = self.bits_of(step) - coarser + math.ceil(-math.log2(smallest))
         return min(fine, MOST_FRACTION, self.out.ring_bits - 3 - math.frexp(made.bound * made.unit)[1])
 
     def band(self, step: Step, source: Version, band: Band, number: int) -> Version:
         """Writes a factor of a quotient, as precise as a product's factor where it is smallest."""
         start = band.low or math.ldexp(band.high, -ARGUMENT_OCTAVES)
-        drop = math.floor(math.log2(math.ldexp(start, 1 - self.bits) / source.unit))
+        bits = self.bits_of(step)
+        drop = math.floor(math.log2(math.ldexp(start, 1 - bits) / source.unit))
         if drop > 0:
             source = self.truncated(step.inputs[0], source, min(drop, max(source.bound.bit_length() - 3, 1)))
         reach = (1 << reach_bits(source.bound)) - 1
@@ -220,7 +228,7 @@ class Full(Builder):
             high=reach,
             least=None,
             gain=1.0,
-            fraction=min(max(self.bits + math.ceil(-math.log2(smallest)), 0), MOST_FRACTION),
+            fraction=min(max(bits + math.ceil(-math.log2(smallest)), 0), MOST_FRACTION),
             finer=None,
             ends=(functions.CONSTANT if low > 0 or not source.positive else functions.INSIDE, above, max(low, 0), high),
         )
@@ -359,11 +367,12 @@ class Full(Builder):
         name = step.inputs[0]
         version = self.natural[name]
         if "coarser" in step.attrs:
-            drop = math.floor(math.log2(math.ldexp(1.0, step.attrs["coarser"] - self.bits) / version.unit))
+            bits = self.bits_of(step)
+            drop = math.floor(math.log2(math.ldexp(1.0, step.attrs["coarser"] - bits) / version.unit))
             if drop > 0:
                 version = self.truncated(name, version, min(drop, version.bound.bit_length() - LEAST_REACH))
             if drop < -COARSEST:
-                self.out.least_bits = min(self.out.least_bits, self.bits + drop)
+                self.out.least_bits = min(self.out.least_bits, bits + drop)
         else:
             version = self.factor(name, min(self.widens(step.attrs["of"]), MOST_WIDER))
         self.keep(step.output, version)

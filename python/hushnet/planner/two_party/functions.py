@@ -32,7 +32,9 @@ COARSER = 6
 ERROR = 4.0
 # part of the error that arguments beyond the interval may have
 TAIL = 0.25
-INSIDE, CONSTANT, RISING = "inside", "constant", "rising"
+INSIDE, CONSTANT, RISING, MIRRORED = "inside", "constant", "rising", "mirrored"
+# units by which a function may differ from one that is even beside max(x, 0)
+EVEN = 1.0 / 64
 
 
 @dataclass(frozen=True)
@@ -141,13 +143,17 @@ class _Shared:
 def _fit(shared: _Shared, asked: Asked) -> Fit:
     values = _values(shared.curve, asked)
     below, above, low, high = asked.ends or _ends(values, asked, ERROR * TAIL)
+    if asked.ends is None and (below, above) == (CONSTANT, RISING) and _even(values, asked):
+        below, above, low, high = _mirrored(values, asked, high)
     last = min(high, _last(values, asked))
-    y = values(np.linspace(low, last, GRID))
+    first = -last if below == MIRRORED else low
+    y = values(np.linspace(first, last, GRID))
     if not np.isfinite(y).all():
         raise ValueError("it has values that are not finite")
-    slope = float(np.abs(np.diff(y)).max(initial=0.0)) / max((last - low) / (GRID - 1), 1.0)
+    slope = float(np.abs(np.diff(y)).max(initial=0.0)) / max((last - first) / (GRID - 1), 1.0)
 
-    whole = _extended(values, low, high) if asked.growth is None else values
+    fitted = _folded(values, asked) if below == MIRRORED else values
+    whole = _extended(fitted, low, high) if asked.growth is None else values
 
     def told(data: bytes) -> bytes:
         return (whole(np.frombuffer(data, dtype=np.float64)) * math.ldexp(1.0, -asked.fraction)).tobytes()
@@ -169,14 +175,39 @@ def _fit(shared: _Shared, asked: Asked) -> Fit:
                 raise
     units = math.ldexp(reached, asked.fraction) + ERROR * TAIL
     largest = float(np.abs(y).max())
-    if RISING in (below, above):
+    if RISING in (below, above) or below == MIRRORED:
         assert asked.finer is not None
-        largest += math.ldexp(max(asked.high - high, low - asked.low), asked.finer)
+        largest += math.ldexp(max(asked.high - high, low - asked.low if below == RISING else 0), asked.finer)
         slope = max(slope, math.ldexp(1.0, asked.finer))
     rows = np.frombuffer(data, dtype=np.int64).reshape(1 << json.loads(form)["segments"], -1)
     found = Fit(json.loads(form), list(orders), rows, below, above, units, slope, math.ceil(largest + units) + 2)
     _check(found, values, asked)
     return found
+
+
+def _folded(values: Callable[[Array], Array], asked: Asked) -> Callable[[Array], Array]:
+    """What a mirrored function has beside max(x, 0), of arguments from zero on; it goes on smoothly below."""
+    finer = asked.finer
+    assert finer is not None
+    return lambda x: values(x) - np.ldexp(x, finer)
+
+
+def _even(values: Callable[[Array], Array], asked: Asked) -> bool:
+    """Whether a function is max(x, 0) and something even: SiLU, GELU, softplus."""
+    if asked.finer is None or asked.low >= 0:
+        return False
+    x = np.linspace(0, max(asked.high, -asked.low), GRID)
+    y = values(x) - values(-x) - np.ldexp(x, asked.finer)
+    return bool(np.isfinite(y).all() and np.abs(y).max() <= EVEN)
+
+
+def _mirrored(values: Callable[[Array], Array], asked: Asked, high: int) -> tuple[str, str, int, int]:
+    """The ends of a mirrored function, whose interval need not reach beyond the least power of two where it is flat."""
+    reach, folded = max(asked.high, -asked.low), _folded(values, asked)
+    for exponent in range(3, high.bit_length()):
+        if _flat(folded, 1 << exponent, reach, ERROR * TAIL, None):
+            return MIRRORED, CONSTANT, 0, 1 << exponent
+    return MIRRORED, CONSTANT, 0, high
 
 
 def _extended(values: Callable[[Array], Array], low: int, high: int) -> Callable[[Array], Array]:

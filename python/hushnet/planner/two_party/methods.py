@@ -39,9 +39,12 @@ MOST_KEPT = 1 << 30
 
 def packed_seconds(layer: Mapping[str, int], unit: dict[str, Any]) -> float:
     """Both parties' computing on a packed layer, for one image."""
-    return sum(
-        unit[figure] * layer[what]
-        for figure, what in (("input_poly", "input_polys"), ("output_poly", "output_polys"), ("product", "products"))
+    whole = layer["products"] - layer["spaced_products"]
+    return (
+        unit["input_poly"] * layer["input_polys"]
+        + unit["output_poly"] * layer["output_polys"]
+        + unit["product"] * whole
+        + unit["spaced_product"] * layer["spaced_products"]
     )
 
 

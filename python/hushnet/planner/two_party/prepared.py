@@ -18,6 +18,7 @@ from ..rewrite import _prune
 from .constants import constants_from_inputs
 from .curves import fused, opened_up
 from .feedback import Moments
+from .joined import joined
 from .masking import bounded_masks
 from .means import divided_last
 from .opened import strip_for_argmax
@@ -68,7 +69,7 @@ def prepare(
     if settings.reveal == "argmax":
         graph = strip_for_argmax(graph)
     graph, masks = bounded_masks(recognised(centred(graph)), lambda g: _reach(g, samples, settings.margin, input_range))
-    whole = divided_last(settled(fused(graph)))
+    whole = joined(divided_last(settled(fused(graph))))
     graph = constants_from_inputs(whole)
     shapes = {**whole.shapes, **graph.shapes}
     graph = Graph(graph.name, list(graph.inputs), list(graph.outputs), shapes, list(graph.nodes))

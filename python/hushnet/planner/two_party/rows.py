@@ -62,7 +62,7 @@ def _exponentials(write: Writer, node: Op, shape: Shape) -> Rows:
     count = shape[axis]
     rows = math.prod(shape) // count
     order = [a for a in range(len(shape)) if a != axis] + [axis]
-    source = write.put("settle", f"{name}.settled", node.inputs[0], shape, coarser=COARSER_DIFFERENCE)
+    source = write.put("settle", f"{name}.settled", node.inputs[0], shape, coarser=COARSER_DIFFERENCE, rows=True)
     if order != list(range(len(shape))):
         source = write.put("transpose", f"{name}.order", source, tuple(shape[a] for a in order), perm=order)
     whole, each = (rows, 1, count), (rows, 1, 1)
@@ -77,7 +77,7 @@ def _exponentials(write: Writer, node: Op, shape: Shape) -> Rows:
         above = write.put("add", f"{name}.differences", [source, raised], whole)
         source = write.bounded(write.put("relu", f"{name}.depth", above, whole), most=DEPTH)
     curve = _exponential(source, SCALE, narrow or DEPTH)
-    power = write.put("function", f"{name}.exp", source, whole, curve=curve, exponential=SCALE)
+    power = write.put("function", f"{name}.exp", source, whole, curve=curve, exponential=SCALE, rows=True)
     power = write.bounded(power, most=SCALE)
     total = write.put("sum_pool", f"{name}.sum", power, each, **window)
     smallest = 1.0 if narrow is None else count * math.exp(-2.0 * narrow)
@@ -95,7 +95,7 @@ def row_reciprocal(write: Writer, node: Op, shapes: list[Shape], out: Shape) -> 
     """One divided by the sums of rows of exponentials."""
     made = write.rows[node.inputs[0]]
     curve, name = _reciprocal(made.total), f"{node.name}.inverse"
-    inverse = write.put("function", name, made.total, made.each, curve=curve, coarser=COARSER_MEAN)
+    inverse = write.put("function", name, made.total, made.each, curve=curve, coarser=COARSER_MEAN, rows=True)
     _in_order(write, node, inverse, (made.order, out))
 
 
@@ -120,6 +120,7 @@ def softmax(write: Writer, node: Op, shapes: list[Shape], out: Shape) -> None:
         made.each,
         curve=_reciprocal(made.total),
         coarser=COARSER_RECIPROCAL,
+        rows=True,
     )
     result = write.put("product", f"{name}.product", [made.power, inverse], made.whole, whole=True, like=node.output)
     result = write.bounded(result, most=1.0 + ROOM)

@@ -38,6 +38,8 @@ pub enum End {
     Constant,
     /// The function goes on with slope one.
     Rising,
+    /// Below alone: max(x, 0) and the pieces' value at |x|, whose interval begins at zero (SiLU, GELU, softplus).
+    Mirrored,
 }
 
 /// The form of a piecewise polynomial, field by field that of `hushnet_mpc::ShapeSpec`, which says what they mean.

@@ -23,7 +23,9 @@ struct Wanted {
 fn apply(net: &mut Net, x: usize, wanted: &Wanted) -> usize {
     let Wanted { name, function, interval: (low, high), ends, f, bound, error } = *wanted;
     let scale = net.f(x) as u32;
-    let values = |x: &[f64]| x.iter().map(|x| function.at(*x)).collect();
+    // Beside max(x, 0), the pieces of a mirrored function go on below zero as above.
+    let beside = if ends[0] == End::Mirrored { 1.0 } else { 0.0 };
+    let values = |x: &[f64]| x.iter().map(|x| function.at(*x) - beside * x).collect();
     let fitted = fit(&values, (low, high, scale), net.ring_bits, (f as u32, error)).unwrap();
     // Beyond the ends a function of these tests is off by less than this.
     let beyond = 2e-3;
@@ -56,6 +58,9 @@ const SILU: Wanted = Wanted {
     bound: 36 << 12,
     ..SIGMOID
 };
+
+const MIRRORED: Wanted =
+    Wanted { name: "silu", interval: (0, 10 << 8), ends: [End::Mirrored, End::Constant], ..SILU };
 
 /// A layer whose results lie up to thirty on both sides, with eight fractional bits.
 fn wide(seed: u64) -> (Net, usize) {
@@ -155,9 +160,11 @@ fn arguments_beyond_the_ends_are_clipped_or_go_on() {
     let (mut net, t) = wide(5);
     let u = apply(&mut net, t, &SILU);
     let s = apply(&mut net, t, &SIGMOID);
-    let sum = net.add(u, s);
-    let o = net.truncate(sum, 3, "any", true);
-    net.open("out", o);
+    let m = apply(&mut net, t, &MIRRORED);
+    for (name, tensor) in [("u", u), ("s", s), ("m", m)] {
+        let o = net.truncate(tensor, 3, "any", true);
+        net.open(name, o);
+    }
     let plan = plan_of(&net).unwrap();
     let inputs = random_inputs(&mut net, &plan, 3);
     let run = run(&plan, &inputs, 3, TwoPartyOptions::default()).unwrap();
@@ -185,6 +192,42 @@ fn ends_inside_need_no_comparison() {
     let inside = bytes([End::Inside; 2]);
     let [one, both] = [[End::Inside, End::Constant], [End::Constant; 2]].map(bytes);
     assert!(inside < one && one < both, "{inside} {one} {both}");
+}
+
+/// A mirrored function takes half of a table; what reaches beyond its end is cut, and nothing is where the interval holds all.
+#[test]
+fn a_mirrored_function_is_exact_and_takes_fewer_bytes() {
+    let bytes = |wanted: &Wanted| {
+        let (mut net, t) = wide(6);
+        let s = apply(&mut net, t, wanted);
+        let o = net.truncate(s, 3, "any", true);
+        net.open("out", o);
+        let plan = plan_of(&net).unwrap();
+        let inputs = random_inputs(&mut net, &plan, 3);
+        let run = run(&plan, &inputs, 3, TwoPartyOptions::default()).unwrap();
+        verify(&net, &plan, &inputs, 3, &run);
+        let at = plan.stages().iter().position(|s| matches!(s.kind, Kind::Function(_))).unwrap();
+        predict(&plan, &Layers::new(&plan).unwrap(), OtKind::SoftSpoken, 1).stages[at].bytes()
+    };
+    let inside = Wanted { interval: (0, 1 << 13), ends: [End::Mirrored, End::Inside], ..MIRRORED };
+    let [plain, mirrored, inside] = [&SILU, &MIRRORED, &inside].map(bytes);
+    assert!(20 * mirrored < 17 * plain, "{mirrored} of {plain}");
+    assert!(inside != mirrored);
+    for ends in [["constant", "mirrored"], ["mirrored", "rising"], ["mirrored", "mirrored"]] {
+        let (mut net, t) = wide(6);
+        let s = apply(&mut net, t, &MIRRORED);
+        let stage = net.stages.last_mut().unwrap();
+        (stage["below"], stage["above"]) = (ends[0].into(), ends[1].into());
+        let o = net.truncate(s, 3, "any", true);
+        net.open("out", o);
+        let said = plan_of(&net).err().unwrap().to_string();
+        assert!(said.contains("it is mirrored with an interval from 0 on"), "{said}");
+    }
+    let (mut net, t) = wide(6);
+    let s = apply(&mut net, t, &Wanted { interval: (8, 10 << 8), ..MIRRORED });
+    let o = net.truncate(s, 3, "any", true);
+    net.open("out", o);
+    assert!(plan_of(&net).err().unwrap().to_string().contains("it is mirrored with an interval from 8 on"));
 }
 
 /// A product that its result's reach bounds is computed in a ring for that: fewer bytes, the same values.
@@ -228,10 +271,11 @@ fn views_of_functions_and_products_are_uniform_and_follow_no_value() {
     let t = net.truncate_to(c, 1, "any", false, 30 << 8);
     let s = apply(&mut net, t, &SIGMOID);
     let u = apply(&mut net, t, &SILU);
+    let mirrored = apply(&mut net, t, &MIRRORED);
     let gate = net.product(s, u, &[4, 16, 16], 16);
     let hard = net.hard_swish(t, 384, 9);
     let squared = net.product(gate, gate, &[4, 16, 16], 10);
-    for (name, tensor) in [("hard", hard), ("squared", squared)] {
+    for (name, tensor) in [("hard", hard), ("squared", squared), ("mirrored", mirrored)] {
         let o = net.truncate(tensor, 2, "any", true);
         net.open(name, o);
     }
@@ -253,8 +297,8 @@ fn views_of_functions_and_products_are_uniform_and_follow_no_value() {
                 }
             }
         }
-        assert_eq!(seen, 2 * 5);
-        for tensor in [s, u, gate, hard, squared] {
+        assert_eq!(seen, 2 * 6);
+        for tensor in [s, u, mirrored, gate, hard, squared] {
             let [ours, theirs] =
                 [0, 1].map(|p: usize| &result.shares[p].iter().find(|(id, _)| *id == tensor).unwrap().1);
             let ring = plan.ring();

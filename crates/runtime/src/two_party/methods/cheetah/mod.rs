@@ -14,8 +14,7 @@ use super::{
 use crate::error::Error;
 use crate::two_party::plan::TwoPartyPlan;
 use hushnet_layers::batch::Geometry;
-use hushnet_layers::cheetah::{prepared_bytes, CheetahClient, DEFAULT_PRICES};
-use hushnet_layers::layout;
+use hushnet_layers::cheetah::{choose_layout, prepared_bytes, CheetahClient};
 use hushnet_mpc::CostModel;
 use hushnet_rlwe::packed::{PackedContext, PackedPublicKey, PackedSpec};
 use std::sync::Arc;
@@ -45,7 +44,7 @@ impl LinearMethod for Cheetah {
 
     fn norm(&self, geometry: &Geometry, ring_degree: usize, weights: &[i16]) -> Result<f64, String> {
         weight_count(geometry, weights)?;
-        let layout = layout::Layout::choose_blocks(geometry, ring_degree, &DEFAULT_PRICES);
+        let layout = choose_layout(geometry, ring_degree);
         Ok((layout.map_err(|e| e.to_string())?.weight_norm2(weights) as f64).sqrt())
     }
 
