@@ -25,6 +25,7 @@ from .means import divided_last
 from .opened import strip_for_argmax
 from .regions import Regions, clipped_again, split
 from .rows import narrow_rows, recognised, settled
+from .variance import centred
 
 Array = np.ndarray
 
@@ -75,7 +76,7 @@ def prepare(
         graph = scale_targets(graph, samples, classes)
     if settings.reveal == "argmax":
         graph = strip_for_argmax(graph)
-    graph, masks = bounded_masks(recognised(graph), lambda g: _reach(g, samples, settings.margin, input_range))
+    graph, masks = bounded_masks(recognised(centred(graph)), lambda g: _reach(g, samples, settings.margin, input_range))
     whole = joined(divided_last(settled(fused(graph))))
     graph = constants_from_inputs(whole)
     shapes = {**whole.shapes, **graph.shapes}
