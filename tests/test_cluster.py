@@ -198,3 +198,33 @@ def test_on_a_cluster_a_killed_worker_costs_nobody_an_answer() -> None:
     assert all(row["ok"] for row in rows.values()), rows
     assert rows["kill"]["answers"] == 128 and rows["kill"]["wrong"] == rows["kill"]["repeated_frames"] == 0
     assert rows["map"]["workers_killed"] == 1
+
+
+@RAY
+def test_the_python_of_the_document_runs(
+    network: service.Network, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    for name in ("digits.hush", "digits-2.hush"):
+        (tmp_path / name).write_bytes(network.plan.read_bytes())
+    np.save("images.npy", network.rows)
+    text = (Path(__file__).parent.parent / "docs/cluster.md").read_text()
+    serving, mapping = (part.partition("```")[0] for part in text.split("```python\n")[1:])
+    local = (
+        ("port=8765", "port=0"),
+        ('    tls_cert="cert.pem",\n    tls_key="key.pem",\n', ""),
+        ("/shared/keys", str(tmp_path / "keys")),
+        ("(2, 8)", "(1, 2)"),
+        ('input("Enter ends the service. ")', "generations = [one['generation'] for one in service.replicas()]"),
+    )
+    for old, new in local:
+        assert old in serving
+        serving = serving.replace(old, new)
+    found: dict[str, Any] = {}
+    with cluster.local(3), hushnet.serve(network.plan) as server:
+        exec(serving, found)
+        assert found["generations"] == [1]
+        url = f"hush://127.0.0.1:{server.port}"
+        exec(mapping.replace("hushs://host:8765/digits", url).replace(', ca="cert.pem"', ""), found)
+    (got,) = found["answers"].values()
+    assert np.abs(got - network.answers).max() <= 2 * network.tolerance

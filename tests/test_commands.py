@@ -263,7 +263,9 @@ def test_every_piece_of_python_in_a_document_is_run() -> None:
     # a row of a table in the source, not a program
     fragments = {"docs/add-a-linear-method.md"}
     having = {path.relative_to(ROOT).as_posix() for path in DOCUMENTS if "```python" in path.read_text()}
-    assert having == ran & having | fragments and len(having) >= 5
+    # tests/test_cluster.py runs it where Ray is installed
+    elsewhere = {"docs/cluster.md"}
+    assert having == ran & having | fragments | elsewhere and len(having) >= 5
 
 
 def test_the_commands_of_the_readme_run_in_their_order(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -242,9 +242,14 @@ def test_text_is_encoded_by_the_client(step: Any, words: tuple[str, ...]) -> Non
 
 def test_what_the_message_advises_works() -> None:
     x = np.column_stack([NAMES[::-1], np.where(IRIS_X[:, 0] > 6, "a", "b")])
-    pipeline = make_pipeline(OneHotEncoder(sparse_output=False), LogisticRegression()).fit(x, NAMES)
+    pipeline = make_pipeline(OneHotEncoder(), LogisticRegression()).fit(x, NAMES)
+    # a sparse matrix, as encoders give it, and what a table of several types becomes
     plan = hushnet.from_sklearn(pipeline[-1], calibration=pipeline[:-1].transform(x), batch=8)
-    np.testing.assert_array_equal(hushnet.run(plan, pipeline[:-1].transform(x[::10])).label, pipeline.predict(x[::10]))
+    encoded, want = pipeline[:-1].transform(x[::10]), pipeline.predict(x[::10])
+    np.testing.assert_array_equal(hushnet.run(plan, encoded).label, want)
+    np.testing.assert_array_equal(hushnet.run(plan, encoded.toarray().astype(object)).label, want)
+    with pytest.raises(hushnet.InputError, match="has dtype <U10, wanted"):
+        hushnet.run(plan, x[::10])
 
 
 @pytest.mark.parametrize(
@@ -284,3 +289,33 @@ def test_encrypted_answers_are_the_classes(name: str, trust: str) -> None:
     want = model.predict_proba(rows)
     np.testing.assert_allclose(np.stack(list(result.by_class().values()), axis=1), want, atol=0.02)
     assert (result.label == model.predict(rows))[np.sort(want)[:, -1] > 0.6].all()
+
+
+@pytest.mark.parametrize("trust", ["client-aided", "two-party", "non-interactive"])
+def test_arrays_in_the_order_of_columns_are_read_row_by_row(trust: str) -> None:
+    """A selection of columns, or a transpose, often lies in memory column by column: answers were wrong once."""
+    model = fitted(LogisticRegression(), IRIS_X, NAMES)
+    plan = hushnet.from_sklearn(model, trust=trust, calibration=np.asfortranarray(IRIS_X), batch=4)
+    rows = np.asfortranarray(IRIS_X[::15])
+    assert not rows.flags.c_contiguous
+    for x in (rows, rows.astype(np.float32, order="F")):
+        np.testing.assert_array_equal(hushnet.run(plan, x).label, model.predict(rows))
+
+
+@pytest.mark.parametrize("trust", ["client-aided", "two-party"])
+def test_products_of_raw_columns_have_factors_of_their_own(trust: str) -> None:
+    """Products of features of 0.1 and 1000 differ by 10^8 in size."""
+    x = IRIS_X * np.array([0.01, 100.0, 1.0, 5.0])
+    model = make_pipeline(PolynomialFeatures(2), StandardScaler(), Ridge()).fit(x[::2], IRIS_X[::2, 0] * IRIS_X[::2, 3])
+    plan = hushnet.from_sklearn(model, trust=trust, calibration=x[::2], batch=8)
+    want = model.predict(x[1::2])
+    assert plan.plan.predicted["precision"]["reached"] >= 7
+    assert np.abs(hushnet.run(plan, x[1::2]).output.reshape(-1) - want).max() <= 2.0**-7 * np.abs(want).max()
+
+
+def test_rows_and_places_that_are_not_finite_are_named() -> None:
+    plan = fitted(LogisticRegression(), IRIS_X, NAMES)
+    x = IRIS_X.copy()
+    x[[3, 7], 2] = np.nan
+    with pytest.raises(hushnet.PlanError, match=r"2 of 150 rows \(the first is row 3\), at places 2 of a row.*Imputer"):
+        hushnet.from_sklearn(plan, calibration=x)

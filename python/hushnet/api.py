@@ -55,8 +55,20 @@ def _named_inputs(document: Mapping[str, Any], x: Inputs) -> dict[str, np.ndarra
             raise InputError(f"the network has inputs {', '.join(shapes)}: pass a dict with one array each")
         x = {next(iter(shapes)): x}
     missing = {i["name"]: i["missing"] for i in document["inputs"] if i.get("missing")}
-    stacked = {name: _stacked(np.asarray(value), shapes.get(name, ())) for name, value in x.items()}
+    stacked = {name: _stacked(_array(value), shapes.get(name, ())) for name, value in x.items()}
     return {name: _filled(value, missing.get(name)) for name, value in stacked.items()}
+
+
+def _array(value: Any) -> np.ndarray:
+    """An array of numbers: of a sparse matrix, too, and of a table whose columns have several types."""
+    x = np.asarray(value.toarray() if hasattr(value, "toarray") else value)
+    if x.dtype != object:
+        return x
+    try:
+        return x.astype(np.float64)
+    except (TypeError, ValueError):
+        # text: what reads the array says so
+        return x
 
 
 def _filled(x: np.ndarray, missing: Sequence[float] | None) -> np.ndarray:
@@ -283,7 +295,7 @@ def planned(graph: Graph, ports: frontend.Ports, asked: Options) -> Model:
     calibration, labels = asked.calibration, asked.labels
     if calibration is not None:
         given = calibration if isinstance(calibration, Mapping) else {graph.inputs[0]: calibration}
-        stacked = {name: _stacked(np.asarray(value), graph.shapes.get(name, ())) for name, value in given.items()}
+        stacked = {name: _stacked(_array(value), graph.shapes.get(name, ())) for name, value in given.items()}
         calibration = {name: _filled(value, ports.missing.get(name)) for name, value in stacked.items()}
     if labels is not None:
         labels = _places(labels, ports.classes.get(graph.outputs[0]))

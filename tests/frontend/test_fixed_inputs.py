@@ -99,3 +99,17 @@ def test_an_axis_of_one_that_is_given_is_not_the_fixed_axis_of_another_input() -
     got = results(read, {"x": X, "state": state})[read.outputs[0]]
     assert got.size == want.size, (got.shape, want.shape)
     np.testing.assert_allclose(got.reshape(want.shape), want, rtol=1e-5)
+
+
+def test_advice_on_shapes_has_a_batch_of_one_wherever_it_stands():
+    ports = [
+        helper.make_tensor_value_info(name, TensorProto.FLOAT, dims)
+        for name, dims in (("rows", ["batch", "length"]), ("state", [2, "batch", 64]))
+    ]
+    graph = helper.make_graph(
+        [helper.make_node("Relu", ["rows"], ["a"]), helper.make_node("Relu", ["state"], ["b"])],
+        "recurrent", ports, [onnx.ValueInfoProto(name=n) for n in "ab"],
+    )  # fmt: skip
+    issues = frontend.check(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8))
+    assert any("--shape rows=1,64 " in issue.advice for issue in issues)
+    assert any("--shape state=2,1,64 " in issue.advice for issue in issues)

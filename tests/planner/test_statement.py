@@ -192,6 +192,18 @@ def test_a_precision_out_of_reach_is_said_with_what_is_reached(trust: str) -> No
         compile(graph, trust=trust, precision=5)
 
 
+@pytest.mark.parametrize("trust", ["client-aided", "two-party"])
+def test_a_detector_that_saw_nothing_is_as_precise_as_its_probabilities_need(trust: str) -> None:
+    """Its largest probability is small on the calibration data; errors count against 1, not against that."""
+    b = Builder((9,), seed=6).dense(12).op("relu").dense(1, gain=5.0)
+    b.graph.nodes[-1].bias -= 12.0
+    graph = b.op("sigmoid").done()
+    x = np.random.default_rng(2).uniform(-1, 1, (100, 9))
+    assert evaluate(graph, {"x": x})[graph.outputs[0]].max() < 0.02
+    plan = compile(graph, trust=trust, calibration=x, batch=8)
+    assert plan.predicted["output_range"] == 1.0 and plan.predicted["precision"]["reached"] >= 7
+
+
 def test_a_few_rows_say_too_little_of_units_that_are_drawn_anew() -> None:
     x = np.random.default_rng(1).uniform(-1, 1, (100, 8))
     b = Builder((8,), seed=1)
@@ -231,7 +243,16 @@ def test_what_is_known_of_answers_stays_with_a_two_party_server() -> None:
     told = (
         compile(graph, trust="two-party", calibration=x, labels=np.zeros(60, int)).public_part().document["predicted"]
     )
-    private = {"agreement", "accuracy", "precision", "expected_error", "max_error", "seen_error", "output_range"}
+    private = {
+        "agreement",
+        "accuracy",
+        "precision",
+        "expected_error",
+        "max_error",
+        "seen_error",
+        "output_range",
+        "column_error",
+    }
     assert not private & set(told)
 
 

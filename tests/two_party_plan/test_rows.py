@@ -363,3 +363,19 @@ def test_bands_are_the_curve_and_change_one_at_a_time(name: str, low: float, oct
     assert np.allclose(np.prod(parts, axis=0), curve(x), rtol=1e-9)
     assert (np.sum([np.diff(p) != 0 for p in parts], axis=0) <= 2).all()
     assert all(band.high <= 1.5 * 2**bands.ARGUMENT_OCTAVES * band.low * (1 + 1e-9) for band in found)
+
+
+def test_a_logarithm_of_what_shares_have_clipped_is_finite():
+    """Energies of a spectrogram: 1e-10 is no unit of the shares, so the client clips what it opens again."""
+    n = Net((6,))
+    n.op("MatMul", "x0", n.weight(6, 8))
+    n.op("Relu", n.last)
+    n.op("MatMul", n.last, n.constant(np.abs(RNG.normal(size=(8, 3)))))
+    n.op("Clip", n.last, n.constant(1e-10))
+    n.op("Log", n.last)
+    x = np.random.default_rng(5).normal(size=(40, 6))
+    x[:3] *= 1e-6
+    model = compiled(n, {"x0": x})
+    error, stated = off(n, model, {"x0": x[:6]})
+    assert np.isfinite(stated) and error <= stated
+    assert any("no worst error follows" in note for note in model.plan.document["notes"])

@@ -23,8 +23,8 @@ from hushnet_bench.registry import Benchmark
 
 CLIENTS = (1, 4, 16, 64)
 CASES = ("load", "bad-peers", "restart", "memory", "many")
-# Sessions one after the other, and at once.
-SEQUENTIAL, AT_ONCE = 10_000, 256
+# Sessions one after the other, and at once: of a non-interactive session both sides hold a hundred megabytes.
+SEQUENTIAL, AT_ONCE = 10_000, {"client-aided": 256, "two-party": 256, "non-interactive": 32}
 # Seconds that clients come one after the other at one load.
 LOAD_SECONDS = 8.0
 BAD = 200
@@ -51,8 +51,9 @@ def rows(
                 out += load(network, (1, 4) if quick else CLIENTS, 0.4 if quick else LOAD_SECONDS, threads)
             if "bad-peers" in wanted and (not quick or trust == "two-party"):
                 out += [bad_peers(network, 20 if quick else BAD, threads, address) for address in ADDRESSES]
-            if "many" in wanted:
-                out.append(many(network, 40 if quick else SEQUENTIAL, 8 if quick else AT_ONCE, threads, progress))
+            if "many" in wanted and (not quick or trust == "client-aided"):
+                size = (40, 4) if quick else (SEQUENTIAL, AT_ONCE[trust])
+                out.append(many(network, *size, threads, progress))
             if "restart" in wanted and (not quick or trust == "non-interactive"):
                 out.append(restart(network, folder, threads))
         if "memory" in wanted and not quick:
@@ -134,7 +135,7 @@ def many(network: service.Network, sequential: int, at_once: int, threads: int, 
             session(server.url, network.rows[:1], network)
             if number % max(1, sequential // 50) == 0:
                 held.append(look(server))
-                if callable(progress):
+                if progress:
                     progress(f"serve: {network.trust}", number, sequential)
         took, quarter = time.perf_counter() - start, max(1, len(held) // 4)
         first, last = (

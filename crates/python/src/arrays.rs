@@ -6,7 +6,7 @@ use numpy::{PyArrayDyn, PyArrayMethods, PyReadonlyArrayDyn, PyUntypedArray, PyUn
 use pyo3::prelude::*;
 use pyo3::types::PyDict;
 
-/// A borrowed (or, where it is not contiguous, copied) input.
+/// A borrowed input, row by row; a copied one where it lies otherwise in memory.
 pub(crate) struct Array<'py> {
     name: String,
     shape: Vec<usize>,
@@ -29,17 +29,21 @@ impl<'py> Array<'py> {
     fn new(name: String, value: &Bound<'py, PyAny>) -> PyResult<Self> {
         if let Ok(array) = value.extract::<PyReadonlyArrayDyn<'py, f32>>() {
             let shape = array.shape().to_vec();
-            let values = match array.as_slice() {
-                Ok(_) => Values::F32(array),
-                Err(_) => Values::Copied32(array.as_array().iter().copied().collect()),
+            // a slice of an array in the order of columns has its elements in another order than its shape says
+            let values = if array.is_c_contiguous() {
+                Values::F32(array)
+            } else {
+                Values::Copied32(array.as_array().iter().copied().collect())
             };
             return Ok(Self { name, shape, values });
         }
         if let Ok(array) = value.extract::<PyReadonlyArrayDyn<'py, f64>>() {
             let shape = array.shape().to_vec();
-            let values = match array.as_slice() {
-                Ok(_) => Values::F64(array),
-                Err(_) => Values::Copied64(array.as_array().iter().copied().collect()),
+            // a slice of an array in the order of columns has its elements in another order than its shape says
+            let values = if array.is_c_contiguous() {
+                Values::F64(array)
+            } else {
+                Values::Copied64(array.as_array().iter().copied().collect())
             };
             return Ok(Self { name, shape, values });
         }

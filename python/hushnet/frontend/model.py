@@ -369,6 +369,12 @@ def _fix_inputs(prepared: Prepared, request: Request) -> None:
             port.type.tensor_type.ClearField("shape")
 
 
+def _example(place: int, size: int, name: str) -> str:
+    """A size that an axis may have: its own, 1 of a batch, wherever that stands."""
+    batch = place == 0 or name.lower() in ("n", "b") or "batch" in name.lower()
+    return str(size) if size else "1" if batch else "64"
+
+
 def _input_dims(prepared: Prepared, port: onnx.ValueInfoProto, request: Request) -> tuple[int, ...] | None:
     """The full shape with 0 for a symbolic batch, or None after reporting why not."""
 
@@ -387,7 +393,7 @@ def _input_dims(prepared: Prepared, port: onnx.ValueInfoProto, request: Request)
     dims = [(d.dim_value if d.dim_value > 0 else 0, d.dim_param) for d in port.type.tensor_type.shape.dim]
     if given is not None:
         return _given(port.name, [int(n) for n in given], [d for d, _ in dims] if has_shape else None)
-    example = ",".join(["1", *(str(d) if d else "64" for d, _ in dims[1:])]) if has_shape else "1,3,224,224"
+    example = ",".join(_example(place, *dim) for place, dim in enumerate(dims)) if has_shape else "1,3,224,224"
     advice = (
         f"Give --shape {port.name}={example} (in Python shapes={{{port.name!r}: ({example.replace(',', ', ')})}}) with "
         "the sizes that "

@@ -43,6 +43,7 @@ from .ranges import Ranges, from_calibration, from_intervals, hull, input_interv
 from .read import validate
 from .rewrite import equalise_rows, rewrite
 from .tail import carried, tails
+from .targets import scale_targets, target_factors
 from .two_party.feedback import LEAST_ROWS
 from .two_party.masking import public_patterns
 
@@ -174,7 +175,7 @@ def _client_aided(
     samples = _samples(graph, settings.calibration)
     if settings.input_scales:
         graph = scale_inputs(graph, samples, settings.margin, settings.input_range)
-    graph = rewrite(public_patterns(graph))
+    graph = rewrite(public_patterns(scale_targets(graph, samples, classes)))
     if settings.row_scales:
         graph = equalise_rows(graph)
     if samples is None:
@@ -371,12 +372,18 @@ def _seen(
     wanted = {source for tail in behind.values() for source in tail.sources}
     results = {node.output: plan.stages[i]["out"] for i, node in lowered.origin.items() if node.output in wanted}
     values = run(plan, samples, also=tuple(results.values()))
-    squash, index, several = squashed(graph), places(graph), sequences(graph)
+    squash, index, several, columns = squashed(graph), places(graph), sequences(graph), target_factors(graph)
     found = {}
     for port in plan.document["outputs"]:
         name = port["name"]
         found[name] = measure(
-            values[name], ranges.floats[name], labels, squash.get(name), place=name in index, several=several.get(name)
+            values[name],
+            ranges.floats[name],
+            labels,
+            squash.get(name),
+            place=name in index,
+            several=several.get(name),
+            columns=columns.get(name),
         )
     errors = {}
     for name, tensor in results.items():

@@ -203,6 +203,8 @@ def state(document: dict[str, Any], asked: float | None) -> None:
             math.log2(e["output_range"]) - math.log2(e["max_error"]) if e["output_range"] and e["max_error"] else 64.0
             for e in found
         ]
+        # columns that differ in size count each against what it reaches itself
+        bits += [-math.log2(e["column_error"]) for e in found if e.get("column_error")]
         predicted["precision"] = {"asked": DEFAULT_BITS if asked is None else float(asked), "reached": min(bits)}
     document["notes"] += shortfalls(predicted)
 

@@ -63,6 +63,8 @@ class Quality:
         expected_agreement: the share of other rows whose label is expected to stay (:func:`kept`).
         place: whether the output holds places: differences of these say nothing of how precise a plan is.
         positions: labels of a row, of which ``agreement`` counts each.
+        column: what 999 rows of 1000 keep of each column, as a share of what the column reaches; of the worst one of an
+            output whose columns differ in size, else 0.
     """
 
     expected: float
@@ -75,6 +77,7 @@ class Quality:
     expected_agreement: float = 1.0
     place: bool = False
     positions: int = 1
+    column: float = 0.0
 
     @property
     def bits(self) -> float:
@@ -94,7 +97,7 @@ class Quality:
             "max_error": min(self.likely, most),
             "seen_error": self.largest,
             "output_range": self.span,
-        }
+        } | ({"column_error": self.column} if self.column else {})
 
 
 def squashed(graph: Graph) -> dict[str, str]:
@@ -144,6 +147,7 @@ def measure(
     place: bool = False,
     noise: float = 0.0,
     several: tuple[tuple[int, ...], int] | None = None,
+    columns: Array | None = None,
 ) -> Quality:
     """The quality of an output: planned and original values ``[rows, ...]``.
 
@@ -153,6 +157,7 @@ def measure(
         several: as :func:`sequences` has it: every position has a label, and a softmax of its own.
         place: whether the output is one of :func:`places`.
         noise: deviation of errors that the planned values do not have.
+        columns: factors of columns that differ in size (:mod:`.targets`): each counts against what it reaches itself.
 
     Raises:
         PlanError: labels for other rows, or that are no whole numbers.
@@ -192,7 +197,14 @@ def measure(
         min(max(expected, 0.0), 1.0),
         place,
         len(wanted) // rows if rows else 1,
+        0.0 if columns is None else _worst_column(planned, exact),
     )
+
+
+def _worst_column(planned: Array, exact: Array) -> float:
+    """The largest share of a column's largest value that its errors may be."""
+    tops, off = np.abs(exact).max(axis=0, initial=0.0), np.abs(planned - exact)
+    return max((likely(off[:, k]) / float(top) for k, top in enumerate(tops) if top > 0), default=0.0)
 
 
 def kept(planned: Array, exact: Array, noise: float = 0.0) -> float:

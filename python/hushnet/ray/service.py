@@ -139,6 +139,7 @@ class Service:
             running, generation = list(self._running), self._generation
         for one in running:
             self._get(one.actor.set_models.remote(kept, generation), START)
+            self._hear(one, self._get(one.actor.about.remote(), START))
 
     def scale(self, count: int) -> None:
         """So many replicas from now on; those that are too many serve the sessions that they have."""

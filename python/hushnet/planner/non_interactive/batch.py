@@ -19,6 +19,7 @@ from ..inputs import scale_inputs
 from ..precision import cheapest, state
 from ..quality import measure, places, said, squashed
 from ..read import validate
+from ..targets import scale_targets, target_factors
 from . import primes as prime_table
 from .activation import Replacement, replace_activations
 from .cost import predicted_seconds
@@ -57,6 +58,7 @@ def compile_batch(
     original, name, batch = graph, settings.name or graph.name, settings.images
     if settings.input_scales:
         graph = scale_inputs(graph, samples, settings.margin, settings.input_range)
+    graph = scale_targets(graph, samples, classes)
     images = samples
     replaced: Replacement | None = None
     if settings.activation is not None:
@@ -113,10 +115,16 @@ def judged(
         planned, exact = run(plan, rows).outputs, evaluate(original, rows)
         noise = predicted["noise_error"]
         passed = output_errors(network, noise, noise, samples)
-        squash, index = squashed(original), places(original)
+        squash, index, columns = squashed(original), places(original), target_factors(replaced)
         found = {
             k: measure(
-                v, exact[k], labels, squash.get(k), place=k in index, noise=passed[k].get("max_error", noise) / TAIL
+                v,
+                exact[k],
+                labels,
+                squash.get(k),
+                place=k in index,
+                noise=passed[k].get("max_error", noise) / TAIL,
+                columns=columns.get(k),
             )
             for k, v in planned.items()
             if k in exact

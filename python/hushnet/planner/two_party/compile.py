@@ -16,6 +16,7 @@ from ...plan import Plan, PlanError, RangeError
 from ..quality import UNBOUNDED, Quality, measure, places, said, sequences, squashed
 from ..ranges import MANY_ELEMENTS, Range, Ranges, drawn_rows, hull, input_intervals, typical_outputs
 from ..read import validate
+from ..targets import target_factors
 from . import cost, nonlinear
 from .client import Writer
 from .errors import Propagation
@@ -60,7 +61,7 @@ def compile_two_party(
     kept = {} if kept is None else kept
     fed = settings.rounding == "feedback" and samples is not None
     if fed not in kept:
-        kept[fed] = prepare(graph, samples, settings, Moments() if fed else None)
+        kept[fed] = prepare(graph, samples, settings, Moments() if fed else None, classes)
     made = kept[fed]
     graph, ranges = made.graph, made.ranges
     planner = _Planner(
@@ -341,8 +342,10 @@ class _Planner:
         index = {k for k, t in zip(self.outputs, self.graph.outputs) if t in places(self.graph)}
         found = sequences(self.graph)
         several = {k: found.get(t) for k, t in zip(self.outputs, self.graph.outputs)}
+        factors = target_factors(self.graph)
+        columns = {k: factors.get(t) for k, t in zip(self.outputs, self.graph.outputs)}
         return {
-            k: measure(v, floats[k], labels, squash[k], place=k in index, several=several[k])
+            k: measure(v, floats[k], labels, squash[k], place=k in index, several=several[k], columns=columns[k])
             for k, v in outputs.items()
         }, wider
 

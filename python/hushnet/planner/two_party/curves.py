@@ -70,7 +70,7 @@ def fused(graph: Graph) -> Graph:
 
     Quotients of two tensors become products with a reciprocal.
     """
-    graph = _reciprocals(graph)
+    graph = _reciprocals(_before_copies(graph))
     sources = _Sources(graph)
     needed, nodes = set(graph.outputs), list[Node]()
     for node in reversed(graph.nodes):
@@ -112,6 +112,61 @@ def _in_the_clear(node: N) -> Sequence[Node]:
 
 def _reads(node: Node) -> list[str]:
     return [node.input] if isinstance(node, Linear) else node.inputs
+
+
+def _before_copies(graph: Graph) -> Graph:
+    """Functions of functions taken in front of the reshapes and copies between them.
+
+    Exporters give a variance its axes back between a root and the quotient by it. A root has errors of one size, which
+    are a large part of a small root; the reciprocal of a root as one function of the variance is as precise as it is
+    large.
+    """
+    sources = _Sources(graph)
+    graph = replace(graph, shapes=dict(graph.shapes), nodes=list(graph.nodes))
+    made: dict[str, Node] = {n.output: n for n in graph.nodes}
+    functions = {n.output for n in graph.nodes if isinstance(n, Op) and sources.curve(n) is not None}
+    nodes: list[Node] = []
+    for node in graph.nodes:
+        moved = _before(graph, node, sources, (made, functions)) if isinstance(node, Op) else None
+        for other in moved or [node]:
+            made[other.output] = other
+            nodes.append(other)
+    graph.nodes = nodes
+    return graph
+
+
+def _before(graph: Graph, node: Op, sources: _Sources, known: tuple[dict[str, Node], set[str]]) -> list[Node] | None:
+    """What stands for a function of a moved result of a function; None where it is none."""
+    made, functions = known
+    of = {t for t in node.inputs if sources.hard[t] is not None}
+    if node.op not in SMOOTH | CHEAP or len(of) != 1 or sources.hard[node.output] is None:
+        return None
+    (operand,) = of
+    base, moves = operand, list[Op]()
+    while isinstance(move := made.get(base), Op) and move.op in COPIES:
+        moves.insert(0, move)
+        base = move.inputs[0]
+    if not moves or base not in functions or graph.shapes[node.output] != graph.shapes[operand]:
+        return None
+    nodes, inputs = list[Node](), list[str]()
+    for place, name in enumerate(node.inputs):
+        constant = made[name] if name != operand else None
+        if constant is None:
+            inputs.append(base)
+        elif isinstance(constant, Op) and constant.op == "affine" and constant.attrs["mul"] == 0:
+            inputs.append(fresh(graph, f"{node.output}.constant{place}", graph.shapes[base]))
+            nodes.append(replace(constant, name=f"{node.name}.constant{place}", inputs=[base], output=inputs[-1]))
+        else:
+            return None
+    result = fresh(graph, f"{node.output}.early", graph.shapes[base])
+    nodes.append(replace(node, inputs=inputs, output=result))
+    functions.add(result)
+    for move in moves:
+        last = move is moves[-1]
+        output = node.output if last else fresh(graph, f"{node.output}.{move.op}", graph.shapes[move.output])
+        nodes.append(replace(move, name=f"{node.name}.{move.op}", inputs=[result], output=output))
+        result = output
+    return nodes
 
 
 def _reciprocals(graph: Graph) -> Graph:

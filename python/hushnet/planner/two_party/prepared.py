@@ -15,6 +15,7 @@ from ..check import check_graph
 from ..inputs import scale_inputs
 from ..ranges import InputRanges, Ranges, from_calibration, from_intervals, input_intervals
 from ..rewrite import _prune
+from ..targets import scale_targets
 from .constants import constants_from_inputs
 from .curves import fused, opened_up
 from .feedback import Moments
@@ -22,8 +23,9 @@ from .joined import joined
 from .masking import bounded_masks
 from .means import divided_last
 from .opened import strip_for_argmax
-from .regions import Regions, split
+from .regions import Regions, clipped_again, split
 from .rows import narrow_rows, recognised, settled
+from .variance import centred
 
 Array = np.ndarray
 
@@ -50,12 +52,17 @@ class Prepared:
 
 
 def prepare(
-    graph: Graph, samples: dict[str, Array] | None, settings: TwoParty, moments: Moments | None = None
+    graph: Graph,
+    samples: dict[str, Array] | None,
+    settings: TwoParty,
+    moments: Moments | None = None,
+    classes: tuple[str, ...] = (),
 ) -> Prepared:
     """All that comes before bits are chosen; the settings' bits and methods change nothing here.
 
     Args:
         moments: empty ones, which are taken from the samples.
+        classes: outputs whose labels are the answers.
 
     Raises:
         PlanError: what cannot be planned, with the layer and what to do.
@@ -65,9 +72,11 @@ def prepare(
     if settings.input_scales:
         graph = scale_inputs(graph, samples, settings.margin, input_range)
     output_names = list(graph.outputs)
+    if settings.reveal == "output":
+        graph = scale_targets(graph, samples, classes)
     if settings.reveal == "argmax":
         graph = strip_for_argmax(graph)
-    graph, masks = bounded_masks(recognised(graph), lambda g: _reach(g, samples, settings.margin, input_range))
+    graph, masks = bounded_masks(recognised(centred(graph)), lambda g: _reach(g, samples, settings.margin, input_range))
     whole = joined(divided_last(settled(fused(graph))))
     graph = constants_from_inputs(whole)
     shapes = {**whole.shapes, **graph.shapes}
@@ -75,7 +84,8 @@ def prepare(
     _prune(graph)
     regions = split(graph)
     # in the clear a function is the ops that it was made of, and so is a network that is measured
-    regions = replace(regions, head=opened_up(regions.head), tail=opened_up(regions.tail))
+    last = clipped_again(graph, regions.shared, opened_up(regions.tail))
+    regions = replace(regions, head=opened_up(regions.head), tail=last)
     shared, graph = graph, replace(graph, nodes=opened_up(graph.nodes))
     if settings.reveal == "argmax":
         _check_scores(graph, regions)

@@ -9,10 +9,11 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from ...errors import Blocked, BlockedPlan
 from ...graph import Graph, Linear, Node, Op
+from ...passes.edit import fresh
 from ..rewrite import consumers
 from .unroll import unrolled
 
@@ -23,6 +24,9 @@ REDUCTIONS = frozenset({"reduce_mean", "reduce_sum", "reduce_max"})
 INVERTIBLE = frozenset({"reshape", "transpose", "affine", "neg"})
 # increasing functions of every element, which leave the index of the largest where it is
 INCREASING = frozenset({"sigmoid", "tanh", "erf", "exp"})
+
+# ops that are not defined, or not finite, at zero
+SINGULAR = frozenset({"log", "sqrt", "div"})
 
 # ops that run on shares at the end of a network, too, and all that they read: opening that would tell much more than
 # their result
@@ -104,6 +108,25 @@ def split(graph: Graph) -> Regions:
     opened += [t for t in graph.outputs if t in made and t not in opened]
     entering = list(dict.fromkeys(t for n in shared for t in _reads(n) if t in known))
     return Regions(head, shared, [n for n in rest if isinstance(n, Op) and n in tail], entering, opened)
+
+
+def clipped_again(graph: Graph, shared: list[Node], tail: list[Op]) -> list[Op]:
+    """The tail with a clip for what it divides by, or takes a logarithm or root of, and shares have clipped.
+
+    A lower end that is far below a unit of the shares is zero there: opened values are clipped by the client again,
+    which changes no value that the original network may have.
+    """
+    clips = {n.output: n for n in shared if isinstance(n, Op) and n.op == "clip" and n.attrs.get("min") is not None}
+    found: list[Op] = []
+    again: dict[str, str] = {}
+    for node in tail:
+        for tensor in node.inputs:
+            if node.op in SINGULAR and tensor in clips and tensor not in again:
+                again[tensor] = fresh(graph, f"{tensor}.again", graph.shapes[tensor])
+                clip = clips[tensor]
+                found.append(Op(f"{clip.name}.again", "clip", [tensor], again[tensor], dict(clip.attrs)))
+        found.append(replace(node, inputs=[again.get(t, t) for t in node.inputs]) if node.op in SINGULAR else node)
+    return found
 
 
 def whole_numbers(head: list[Op]) -> frozenset[str]:

@@ -283,7 +283,7 @@ async fn the_peer_that_has_most_guests_gives_one() {
     // A certificate or a token counts from the greeting on.
     many[2].belongs("token:hog");
     let _more = slots.enter(HOG).unwrap();
-    many[0].given().await;
+    tokio::time::timeout(Duration::from_secs(1), many[0].given()).await.expect("its oldest one goes");
     oldest.work().await.unwrap();
     // Of a peer that only stands in line the last one goes.
     let _other = slots.enter(PEER).unwrap();

@@ -1,0 +1,58 @@
+"""Outputs whose columns differ in size: every target of a regression is as precise as the largest."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from hushnet.planner import compile
+from hushnet.planner.quality import measure
+from hushnet.planner.targets import scale_targets, target_factors
+from hushnet.reference.float import evaluate
+
+from tests.planner.planner_graphs import Builder
+from tests.planner.test_statement import planned
+
+SIZES = np.array([300.0, 0.01, 4.0])
+
+
+def regression():
+    """A layer whose three results are of very different size, and rows."""
+    b = Builder((8,), seed=3).dense(6).op("square").dense(3)
+    b.graph.nodes[-1].weight *= SIZES[:, None]
+    b.graph.nodes[-1].bias *= SIZES
+    return b.done(), np.random.default_rng(0).uniform(-1, 1, (400, 8))
+
+
+@pytest.mark.parametrize("trust", ["client-aided", "two-party", "non-interactive"])
+def test_a_small_target_is_as_precise_as_a_large_one(trust: str) -> None:
+    graph, x = regression()
+    plan = compile(graph, trust=trust, calibration={"x": x[:200]}, batch=8)
+    # rows that keep to the calibrated ranges, and what columns reach there
+    rows, reach = 0.9 * x[200:], np.abs(evaluate(graph, {"x": x[:200]})[graph.outputs[0]]).max(axis=0)
+    off = np.abs(planned(plan, {"x": rows}) - evaluate(graph, {"x": rows})[graph.outputs[0]]).max(axis=0) / reach
+    reached = plan.predicted["precision"]["reached"]
+    assert reached >= 7 and off.max() <= 2.0**-7 and off.max() <= 2.0**-reached
+    assert plan.predicted["column_error"] <= 2.0**-reached * (1 + 1e-9)
+    # classes are compared with one another, so their scores keep one scale
+    scores = compile(graph, trust=trust, calibration={"x": x[:200]}, batch=8, classes=(graph.outputs[0],))
+    assert "column_error" not in scores.predicted
+
+
+def test_factors_follow_from_the_calibration_data_and_change_nothing_over_the_reals() -> None:
+    graph, x = regression()
+    scaled = scale_targets(graph, {"x": x})
+    (factor,) = target_factors(scaled).values()
+    assert factor[0] == 1.0 and factor[1] >= 2**10 and factor[2] >= 2**3 and (np.log2(factor) % 1 == 0).all()
+    before, after = (evaluate(g, {"x": x})[graph.outputs[0]] for g in (graph, scaled))
+    np.testing.assert_allclose(after, before, rtol=1e-12)
+    assert not target_factors(graph) and scale_targets(graph, None) is graph
+    alike = Builder((8,), seed=3).dense(6).op("relu").dense(3).done()
+    assert not target_factors(scale_targets(alike, {"x": x}))
+    # the worst column counts, whatever the largest one is
+    exact = evaluate(graph, {"x": x})[graph.outputs[0]]
+    wrong = exact + np.array([0.0, 1.0, 0.0]) * np.abs(exact[:, 1]).max()
+    assert (
+        measure(wrong, exact, columns=factor).column
+        > 1
+        > 100 * measure(wrong, exact).likely / measure(wrong, exact).span
+    )
