@@ -22,7 +22,11 @@ KINDS = ("operators", "random", "drawn", "architectures", "polynomial", "zoo", "
 TRUST = ("client-aided", "two-party", "non-interactive")
 RANDOM, DRAWN = 40, 60
 # of the zoo what takes hours a row in full size
-SMALLER: dict[str, dict[str, Any]] = {"mobilenetv2": {"size": 96, "width": 0.25}}
+MODERN = ("convnext-tiny", "efficientnet-b0", "mobilenetv3-small", "vit-tiny", "yolo-nano")
+SMALLER: dict[str, dict[str, Any]] = {
+    "mobilenetv2": {"size": 96, "width": 0.25},
+    **{name: {"size": 64, "width": 0.25, "depth": 2} for name in MODERN},
+}
 
 
 @dataclass(frozen=True)

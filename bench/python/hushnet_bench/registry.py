@@ -31,6 +31,7 @@ class Benchmark:
 def registry() -> dict[str, Benchmark]:
     """All benchmarks by name. A new one: a module with ``BENCHMARK``, and a line here."""
     from hushnet_bench import (
+        architectures,
         cluster,
         cryptonets_relu,
         cryptonets_relu_two_party,
@@ -55,6 +56,7 @@ def registry() -> dict[str, Benchmark]:
     )
 
     known = [
+        architectures.BENCHMARK,
         cryptonets_relu.BENCHMARK,
         cryptonets_relu_two_party.BENCHMARK,
         cryptonets_square.BENCHMARK,

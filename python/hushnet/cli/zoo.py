@@ -27,8 +27,9 @@ def zoo_(
     output: Path | None = typer.Option(None, "-o", "--output", help="Where to write the ONNX file."),
     table: Path | None = typer.Option(None, help="A JSON table with further networks for `get` (docs/models.md)."),
     seed: int = typer.Option(0, min=0, help="Of the weights: a seed gives the same file on every machine."),
-    size: int | None = typer.Option(None, help="Image side (mobilenetv2)."),
-    width: float | None = typer.Option(None, help="Width multiplier (mobilenetv2)."),
+    size: int | None = typer.Option(None, help="Image side, where an architecture leaves it open."),
+    width: float | None = typer.Option(None, help="Width multiplier, where an architecture has one."),
+    depth: int | None = typer.Option(None, help="Blocks of a stage at most, where an architecture leaves them open."),
     classes: int | None = typer.Option(None, min=1, help="Outputs, where an architecture leaves them open."),
     activation: str | None = typer.Option(None, help="What follows the layers, where an architecture leaves it open."),
     as_json: bool = Json,
@@ -55,7 +56,7 @@ def zoo_(
         raise hushnet.InputError(f"no architecture {name!r}: choose one of {', '.join(zoo.names())}")
     options: dict[str, Any] = {
         k: v
-        for k, v in {"size": size, "width": width, "classes": classes, "activation": activation}.items()
+        for k, v in {"size": size, "width": width, "depth": depth, "classes": classes, "activation": activation}.items()
         if v is not None
     }
     model = zoo.build(name, seed=seed, **options)

@@ -45,6 +45,7 @@ from .rewrite import equalise_rows, rewrite
 from .tail import carried, tails
 from .targets import scale_targets, target_factors
 from .two_party.feedback import LEAST_ROWS
+from .two_party.masking import public_patterns
 
 Array = np.ndarray
 RANGE_ATTEMPTS = 12
@@ -174,7 +175,7 @@ def _client_aided(
     samples = _samples(graph, settings.calibration)
     if settings.input_scales:
         graph = scale_inputs(graph, samples, settings.margin, settings.input_range)
-    graph = rewrite(scale_targets(graph, samples, classes))
+    graph = rewrite(scale_targets(public_patterns(graph), samples, classes))
     if settings.row_scales:
         graph = equalise_rows(graph)
     if samples is None:

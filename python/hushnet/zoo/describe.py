@@ -11,6 +11,8 @@ from onnx import shape_inference
 from hushnet.errors import ZooError
 
 _SMALL = 64
+# operators whose constants, but for scalars, are trained
+_TRAINED = ("Conv", "Gemm", "MatMul", "BatchNormalization", "LayerNormalization", "PRelu", "Add", "Mul")
 _STATISTICS = (3, 4)  # inputs of BatchNormalization that are measured, not trained
 
 
@@ -45,7 +47,9 @@ class Description:
 
 
 def describe(model: onnx.ModelProto) -> Description:
-    """Counts a model of ``Conv``, ``Gemm`` and ``MatMul`` with constant weights; other operators count nothing.
+    """Counts a model of ``Conv``, ``Gemm`` and ``MatMul`` with constant weights.
+
+    Other operators count no multiplications, products of two private tensors among them.
 
     Raises:
         ZooError: a shape that inference cannot find.
@@ -56,8 +60,10 @@ def describe(model: onnx.ModelProto) -> Description:
     layers, trained = [], {}
     for node in graph.node:
         skip = _STATISTICS if node.op_type == "BatchNormalization" else ()
-        if node.op_type in ("Conv", "Gemm", "MatMul", "BatchNormalization", "PRelu"):
-            trained.update({n: math.prod(sizes[n]) for i, n in enumerate(node.input) if n in sizes and i not in skip})
+        if node.op_type in _TRAINED:
+            trained.update({n: math.prod(sizes[n]) for i, n in enumerate(node.input) if sizes.get(n) and i not in skip})
+        if node.op_type == "Expand" and node.input[0] in sizes:
+            trained[node.input[0]] = math.prod(sizes[node.input[0]])
         if node.op_type not in ("Conv", "Gemm", "MatMul") or len(node.input) < 2 or node.input[1] not in sizes:
             continue
         if node.output[0] not in shapes:
@@ -90,6 +96,7 @@ def _without_weights(model: onnx.ModelProto) -> onnx.ModelProto:
     graph.node.extend(whole.node)
     graph.input.extend(whole.input)
     graph.output.extend(whole.output)
+    graph.value_info.extend(whole.value_info)
     declared = {v.name for v in whole.input}
     for tensor in whole.initializer:
         if math.prod(tensor.dims) <= _SMALL:

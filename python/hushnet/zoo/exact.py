@@ -10,19 +10,30 @@ matter. Arrays are float64 ``[n, c, h, w]`` or ``[n, features]``.
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 
 import numpy as np
 
 GRID = 256.0
+# of probabilities, which are small
+FINE_GRID = 65536.0
 _SPREAD = math.sqrt(4 * (256**2 - 1) / 12)  # standard deviation of a sum of four uniform bytes
 
 
-def snap(x: np.ndarray) -> np.ndarray:
-    """The nearest multiples of 2^-8."""
-    y = x * GRID
+def snap(x: np.ndarray, grid: float = GRID) -> np.ndarray:
+    """The nearest multiples of 1 / grid."""
+    y = x * grid
     np.rint(y, out=y)
-    y *= 1 / GRID
+    y *= 1 / grid
     return y
+
+
+def by_table(function: Callable[[float], float], x: np.ndarray) -> np.ndarray:
+    """A function of numbers on the grid, computed once for each of the numbers between the least and the largest."""
+    places = np.rint(x * GRID).astype(np.int64)
+    first = int(places.min())
+    table = np.array([function(k / GRID) for k in range(first, int(places.max()) + 1)])
+    return table[places - first]
 
 
 def short(x: float) -> float:

@@ -39,13 +39,16 @@ _ACTIVATE = (
     "give --activation square, swish-rg5-deg2, swish-rg7-deg4 or poly:degree=d,range=r (and "
     "train the network again with it)"
 )
+_ELSEWHERE = "or use trust='two-party' or trust='client-aided', which compute it"
+_NORMALISE = f"normalise by constants, as BatchNormalization does (and train the network again with it), {_ELSEWHERE}"
+_COMPARED = "comparisons are not polynomial; leave it out, or use trust='client-aided', which computes it"
 _ADVICE = {
     **dict.fromkeys(ACTIVATIONS, _ACTIVATE),
     "max_pool": "use average pooling (and train the network again with it)",
     "reduce_max": "use a mean (and train the network again with it)",
-    "softmax": "only the end of the network may normalise; move it behind the last layer",
-    "div": "only divisions by constants are linear; leave it out",
-    **dict.fromkeys(("minimum", "maximum", "less", "equal", "top_k"), "comparisons are not polynomial; leave it out"),
+    "softmax": f"only the end of the network may normalise; move it behind the last layer, {_ELSEWHERE}",
+    **dict.fromkeys(("div", "sqrt"), _NORMALISE),
+    **dict.fromkeys(("minimum", "maximum", "less", "equal", "top_k"), _COMPARED),
 }
 
 
@@ -70,7 +73,7 @@ def other_ops(nodes: Sequence[g.Node]) -> list[Blocked]:
 
 def _advice(node: g.Op) -> str | None:
     known = node.op == "concat" or hasattr(_Lowering, f"op_{node.op}")
-    return _ADVICE.get(node.op, None if known else "leave it out")
+    return _ADVICE.get(node.op, None if known else f"leave it out, {_ELSEWHERE}")
 
 
 def lower(graph: g.Graph, ranges: dict[str, float], magnitudes: dict[str, float] | None = None) -> Steps:

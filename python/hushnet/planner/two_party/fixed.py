@@ -24,6 +24,7 @@ from .early import compared
 from .groups import groups
 from .regions import MOVES
 from .steps import Step
+from .sums import doublings, long_chains, rested
 from .weights import LEAST_WEIGHT_BITS, Quantised, Weights
 
 Array = np.ndarray
@@ -42,12 +43,6 @@ WIDEST_RING, BESIDE_BIAS = 40, 5
 SUM_AIR = 2.0
 # a unit of a value that no plan has: 2^64
 COARSEST = -64
-
-
-# steps whose operands need a bit of room, for a comparison or a truncation
-ONE_MORE = frozenset(
-    {"linear", "clip", "leaky_relu", "function", "product", "matrix_product", "hard_swish", "settle", "match"}
-)
 
 
 class DoesNotFit(Exception):
@@ -176,27 +171,11 @@ class Builder:
         self.rough: dict[tuple[int, int], Version] = {}
         self.target: dict[str, int] = {}
         self.shapes: dict[int, tuple[int, ...]] = {}
-        self.room = self.doublings()
-
-    def doublings(self) -> dict[str, int]:
-        """How often a tensor of unknown sign is doubled before its next bound.
-
-        Sums and differences of two need a bit each, a truncation without known sign one.
-        """
-        room = dict.fromkeys(self.request.opened, 1 if self.request.argmax else 0)
-        for step in reversed(self.steps):
-            after = room.get(step.output, 0)
-            if step.kind in {"add", "shift"}:
-                after += 1
-            elif step.kind == "relu":
-                after = 0
-            elif step.kind in ONE_MORE:
-                after = 1
-            elif step.kind in {"max_pool", "sum_pool", "scale", "gain", "concat"}:
-                after = max(after, 1)
-            for tensor in step.inputs:
-                room[tensor] = max(room.get(tensor, 0), after)
-        return room
+        opened = dict.fromkeys(self.request.opened, 1 if self.request.argmax else 0)
+        self.room = doublings(steps, opened)
+        self.resting = long_chains(steps, self.room, self.request.limits)
+        if self.resting:
+            self.room = doublings(steps, opened, self.resting)
 
     def run(self, entering: Mapping[str, tuple[int, ...]]) -> Fixed:
         """All stages.
@@ -561,6 +540,8 @@ class Builder:
     def add(self, step: Step) -> None:
         """Writes a sum, with both operands brought to the same gain and fraction bits."""
         operands = [self.read(t) if self.root(t) in self.layers else self.natural[t] for t in step.inputs]
+        if step.output in self.resting:
+            operands = [rested(self, t, v) for t, v in zip(step.inputs, operands)]
         if operands[0].gain != operands[1].gain:
             operands = [self.without_gain(t, v) for t, v in zip(step.inputs, operands)]
         fine = max(v.frac_bits for v in operands)

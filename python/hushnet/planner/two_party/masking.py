@@ -13,7 +13,7 @@ holds stays the server's.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import replace
 
 import numpy as np
@@ -36,7 +36,7 @@ def bounded_masks(graph: Graph, reach: Callable[[Graph], Mapping[str, float]]) -
         reach: largest absolute values of a graph's tensors, or nothing; called only for a graph with masks.
     """
     inner = before_layers(graph)
-    graph = _public_patterns(graph, inner)
+    graph = public_patterns(graph, inner)
     known, made = set(graph.inputs), {n.output: n for n in graph.nodes}
     for node in graph.nodes:
         if isinstance(node, Op) and (all(t in known for t in node.inputs) or _constant(node)):
@@ -155,8 +155,14 @@ def _uniform(tensor: str, made: Mapping[str, Node]) -> bool:
     return isinstance(node, Op) and _constant(node)
 
 
-def _public_patterns(graph: Graph, inner: set[str]) -> Graph:
-    """The graph with masks that layers add as public constants."""
+def public_patterns(graph: Graph, inner: Collection[str] | None = None) -> Graph:
+    """The graph with masks that layers add as public constants.
+
+    A layer's result that holds -10000, or the largest negative number, beside scores has no precision left for them.
+
+    Args:
+        inner: results of the softmax in front of which masks are looked for; None for all.
+    """
     made: dict[str, Node] = {n.output: n for n in graph.nodes}
     readers: dict[str, int] = {}
     for node in graph.nodes:
@@ -165,7 +171,7 @@ def _public_patterns(graph: Graph, inner: set[str]) -> Graph:
     # layers that add masks, with what moves their results
     masking = dict[str, list[Op]]()
     for node in graph.nodes:
-        if isinstance(node, Op) and node.op == "softmax" and node.output in inner:
+        if isinstance(node, Op) and node.op == "softmax" and (inner is None or node.output in inner):
             tensor, moves = node.inputs[0], list[Op]()
             while (
                 isinstance(maker := made.get(tensor), Op)

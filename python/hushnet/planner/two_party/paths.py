@@ -88,8 +88,8 @@ def shortest(
     layers: list[list[_Move]] = []
     reached = [ahead]
     for index, node in enumerate(nodes):
-        later = frozenset(t for t, i in last.items() if i > index)
-        moves = [m for state in ahead for m in _moves(state, node, conversion, later.__contains__)]
+        later = lambda tensor, index=index: last.get(tensor, -1) > index  # noqa: E731
+        moves = [m for state in ahead for m in _moves(state, node, conversion, later)]
         following: dict[State, float] = {}
         for move in moves:
             total = ahead[move.before] + move.seconds

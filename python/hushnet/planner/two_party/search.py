@@ -14,7 +14,7 @@ from ...plan import PlanError
 from ...reference import methods
 from ..ranges import plan_geometry
 from .elementwise import Full
-from .fixed import DoesNotFit, Fixed, Request
+from .fixed import DoesNotFit, Fixed, Request, too_wide
 from .steps import Step
 from .weights import LEAST_WEIGHT_BITS, Weights
 
@@ -81,7 +81,16 @@ class Search:
     ) -> None:
         self.steps, self.request, self.entering = steps, request, entering
         self.weights, self.method = weights, method
-        self.reach = self.build(UNLIMITED_RING, {}).reach
+        try:
+            self.reach = self.build(UNLIMITED_RING, {}).reach
+        except DoesNotFit as error:
+            if not request.limits:
+                raise too_wide(str(error)) from None
+            raise PlanError(
+                f"layer {str(error)!r}: its values on the calibration data are so large that no ring holds them and "
+                "the precision that it needs; scale the weights in front of it down, check the data, or use "
+                "trust='client-aided'"
+            ) from None
 
     def build(self, ring_bits: int, reach: Mapping[str, float] | None = None) -> Fixed:
         """One attempt.
@@ -122,8 +131,9 @@ class Search:
                 raise PlanError(
                     f"the values of {blocking!r} do not fit a ring of {ring_bits or most} bits (layer {layer!r} "
                     f"carries {most} at ring degree "
-                    f"{degree}); use fewer activation_bits or weight_bits, give calibration data, or scale the "
-                    "network's weights down"
+                    f"{degree}); use fewer activation_bits or weight_bits, "
+                    + ("" if self.request.limits else "give calibration data, ")
+                    + "or scale the network's weights down"
                 )
             try:
                 return Chosen(self.normed(fixed, degree), degree)
