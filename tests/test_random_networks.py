@@ -77,6 +77,16 @@ def test_networks_have_what_they_are_for() -> None:
     assert kernels == {1, 2, 3}
 
 
+@pytest.mark.parametrize(("trust", "seed", "index"), [("client-aided", 5, 122), ("two-party", 3, 300)])
+def test_networks_have_the_shapes_that_onnx_runtime_gives(trust: str, seed: int, index: int) -> None:
+    """A kernel that no padded input holds, and a pool's last window that starts behind it, are not drawn."""
+    model = network(trust, seed, index)
+    results = judging.expected(model, judging.images(model, Drawn(seed, index)))
+    assert [list(r.shape[1:]) for r in results] == [
+        [d.dim_value for d in port.type.tensor_type.shape.dim[1:]] for port in model.graph.output
+    ]
+
+
 def drawn() -> Drawn:
     """A network that is right."""
     for index in range(20):

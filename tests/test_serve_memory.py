@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import ctypes
+import subprocess
+import sys
+import threading
 import time
 from contextlib import ExitStack
 from pathlib import Path
@@ -71,9 +75,12 @@ def test_keys_are_sent_once_also_to_a_server_that_was_killed(tmp_path: Path) -> 
         asked = ["infer", server.url, str(rows), "--keys", str(own), "--trace", str(trace), "--json"]
         assert CliRunner().invoke(app, asked).exit_code == 0
         assert '"setup_bytes_up": 5' in trace.read_text().replace("\n", "")
-        second = hushnet.Model.load(network.plan)
-        with pytest.raises(hushnet.HushnetError, match="another server keeps evaluation keys in"):
-            hushnet.serve(second, keys=tmp_path / "server")
+        # a second server shares the folder: its clients' keys are the same
+        with service.served(network.plan, *options) as second:
+            moved = tmp_path / "moved"
+            assert right(network, second.url, keys=moved)["setup_bytes_up"] >= whole
+            assert right(network, second.url, keys=moved)["setup_bytes_up"] < 100
+            assert len(list((tmp_path / "server").glob("*.keys"))) == 2
 
 
 def test_growth_is_found() -> None:
@@ -115,3 +122,86 @@ def test_recorded_sessions_are_frames(tmp_path: Path) -> None:
     with service.served(network.plan) as server:
         recorded = faults.record(server.port, network.rows[:1])
         assert len(recorded.frames) >= 5 and all(f[:2] == b"HN" for f in recorded.frames)
+
+
+# Live bytes of a process as its allocator counts them: neither what is free but kept, nor what other processes do.
+COUNTING = """
+import ctypes, gc, sys, time, hushnet
+from hushnet import _native
+
+NAMES = "arena ordblks smblks hblks hblkhd usmblks fsmblks uordblks fordblks keepcost"
+
+class Info(ctypes.Structure):
+    _fields_ = [(name, ctypes.c_size_t) for name in NAMES.split()]
+
+libc = ctypes.CDLL(None)
+libc.mallinfo2.restype = Info
+libc.malloc.restype, libc.malloc.argtypes = ctypes.c_void_p, [ctypes.c_size_t]
+server = hushnet.serve(sys.argv[1], max_sessions=4, threads=1)
+print(server.port, flush=True)
+for line in sys.stdin:
+    while any(server.stats()[what] for what in ("active", "guests", "waiting")):
+        time.sleep(0.01)
+    for _ in range(int(line)):
+        libc.malloc(4096)
+    server.traces()
+    time.sleep(0.1)
+    _native.release_buffers(), _native.release_buffers()
+    gc.collect()
+    info = libc.mallinfo2()
+    print(info.uordblks + info.hblkhd, flush=True)
+"""
+# Bytes that allocators' lists and Python's may hold more for all sessions together.
+SLACK = 64 << 10
+
+
+def grown(network: service.Network, sessions: int, planted: int = 0) -> int:
+    """Bytes that a server holds more after so many sessions than after the first ones, two at a time."""
+    child = subprocess.Popen(
+        [sys.executable, "-c", COUNTING, str(network.plan)], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+    )
+    assert child.stdin is not None and child.stdout is not None
+    url = f"hush://127.0.0.1:{int(child.stdout.readline())}"
+
+    def held(planted: int) -> int:
+        assert child.stdin is not None and child.stdout is not None
+        print(planted, file=child.stdin, flush=True)
+        return int(child.stdout.readline())
+
+    def come(count: int) -> None:
+        for _ in range(count):
+            right(network, url)
+
+    def work(count: int) -> None:
+        threads = [threading.Thread(target=come, args=(count // 2,)) for _ in range(2)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+
+    try:
+        work(12)
+        first = held(0)
+        work(sessions)
+        more = held(planted) - first
+        for _ in range(8):
+            # a connection's last words may still be on their way
+            if more < SLACK:
+                break
+            time.sleep(0.3)
+            more = held(0) - first
+        return more
+    finally:
+        child.kill()
+        child.wait()
+        child.stdin.close()
+        child.stdout.close()
+
+
+@pytest.mark.skipif(not hasattr(ctypes.CDLL(None), "mallinfo2"), reason="the C library does not count live bytes")
+@pytest.mark.parametrize("trust", service.TRUSTS)
+def test_nothing_is_kept_of_sessions_that_have_ended(trust: str, tmp_path: Path) -> None:
+    network = service.tiny(trust, tmp_path)
+    assert grown(network, 24) < SLACK
+    if trust == "client-aided":
+        assert grown(network, 24, planted=24) > SLACK, "four kilobytes that each session leaves are found"

@@ -184,6 +184,9 @@ def test_what_cannot_be_evaluated_is_refused_by_name(model: Any, words: tuple[st
 # standard operator.
 STANDARD = {
     "Cast",
+    "Flatten",
+    "Floor",
+    "Gather",
     "Identity",
     "ArgMax",
     "Reshape",
@@ -364,6 +367,26 @@ EXPORTS: dict[str, tuple[onnx.ModelProto, dict[str, str]]] = {
         ),
         {},
     ),
+    "categories": (
+        written(
+            [
+                ("Gather", ["X", "two"], ["width"], {"axis": 1}),
+                ("Floor", ["width"], ["floor"], {}),
+                ("Cast", ["floor"], ["whole"], {"to": TensorProto.INT64}),
+                ("OneHotEncoder", ["whole"], ["hot"], {"cats_int64s": [2, 4, 3], "zeros": 1}),
+                ("Flatten", ["hot"], ["flat"], {"axis": 1}),
+                ("Gather", ["X", "others"], ["rest"], {"axis": 1}),
+                ("Imputer", ["rest"], ["filled"],
+                 {"imputed_value_floats": [1.0, 2.0, 3.0], "replaced_value_float": float("nan")}),
+                ("Concat", ["flat", "filled"], ["all"], {"axis": 1}),
+                ("LinearRegressor", ["all"], ["y"], {"coefficients": [1.0, -2.0, 3.0, 0.5, -1.5, 2.5]}),
+            ],
+            ["y"],
+            two=np.array([1], np.int64),
+            others=np.array([3, 0, 2], np.int64),
+        ),
+        {},
+    ),
     "columns": (
         written(
             [
@@ -391,6 +414,8 @@ def test_what_skl2onnx_writes_gives_what_onnx_runtime_does(name: str) -> None:
     feeds = {port.name: x[:, a:b].copy() for port, a, b in zip(session.get_inputs(), places, places[1:])}
     if "x0" in feeds:
         feeds["x0"][::9] = np.nan
+    if name == "categories":
+        feeds["X"][::9, [0, 2, 3]] = np.nan
     reference = dict(zip([port.name for port in session.get_outputs()], session.run(None, feeds)))
     graph, ports = frontend.read(model)
     filled = {
@@ -444,7 +469,7 @@ def test_outputs_names_what_stays() -> None:
         ("SVMRegressor",
          {"kernel_type": "RBF", "n_supports": 1, "coefficients": [1.0], "support_vectors": [1.0] * 4},
          "linear kernels"),
-        ("OneHotEncoder", {"cats_int64s": [0, 1]}, "Encode categories before inference"),
+        ("OneHotEncoder", {"cats_strings": ["a", "b"]}, "Encode categories before inference"),
         ("LinearRegressor", {"coefficients": [1.0] * 4, "post_transform": "PROBIT"}, "post_transform NONE"),
     ],
 )  # fmt: skip

@@ -30,6 +30,9 @@ def tally() -> dict[str, int]:
     """What plans have cost this process so far: how often one was ``read`` (its digest compared), ``written`` (its digest computed), ``checked``
     and ``prepared`` (weights brought into the form of the kernels)."""
 
+def release_buffers() -> int:
+    """Gives back buffers of polynomials that nobody has needed since the last call; their bytes. A server does so every few seconds."""
+
 @final
 class Plan:
     """A checked, immutable plan of any trust model. Its weights are prepared when they are first needed, and kept."""
@@ -217,6 +220,7 @@ def serve(
     keys: Path | None = None,
     keys_quota: int | None = None,
     keys_age: float | None = None,
+    proxies: list[str] | None = None,
 ) -> ServerHandle:
     """Starts a server (``/ws``, ``/healthz``, ``/metrics``) on threads of its own and returns at once.
 
@@ -245,6 +249,7 @@ def serve(
         keys: folder that evaluation keys of non-interactive clients are kept in.
         keys_quota: bytes of all keys in the folder (default 16 GiB); those used longest ago make room.
         keys_age: seconds after which keys that no session has used are removed (default 30 days).
+        proxies: addresses of proxies whose connections begin with a PROXY header, version 2, that says who the client is.
 
     Raises:
         PlanError: a plan has no weights, or one session needs more than ``memory_limit``.

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ipaddress
 import json
 import math
 from collections.abc import Callable, Mapping, Sequence
@@ -459,6 +460,7 @@ def serve(
     keys: str | Path | None = None,
     keys_quota: int | None = None,
     keys_days: float | None = None,
+    proxies: Sequence[str] | None = None,
     allow_insecure: bool = False,
 ) -> _native.ServerHandle:
     """Starts a server in the background; ``handle.port`` tells the port, ``handle.stop()`` ends it.
@@ -498,6 +500,8 @@ def serve(
             none, also after a restart.
         keys_quota: bytes of all keys in the folder (default 16 GiB); those used longest ago make room.
         keys_days: keys that no session has used for so many days are removed (default 30).
+        proxies: IP addresses of proxies whose connections begin with a PROXY header (version 2) that says who the
+            client is. Without them a proxy is one peer with all its clients.
         allow_insecure: serve plans below 128 bits.
 
     Raises:
@@ -534,7 +538,17 @@ def serve(
         keys=None if keys is None else Path(keys),
         keys_quota=keys_quota,
         keys_age=None if keys_days is None else keys_days * 86400,
+        proxies=None if proxies is None else [_ip(text) for text in proxies],
     )
+
+
+def _ip(text: str) -> str:
+    try:
+        return str(ipaddress.ip_address(text))
+    except ValueError:
+        raise InputError(
+            f"proxies: {text!r} is no IP address. Give addresses like 10.0.0.5, no names and no networks."
+        ) from None
 
 
 class Connection:

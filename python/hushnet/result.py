@@ -92,9 +92,10 @@ class Result:
     def label(self) -> np.ndarray:
         """The class of every image, ``[images]``, of a classifier that has one label."""
         if len(self.labels) != 1:
+            told = " or ".join(f".labels[{name!r}]" for name in self.labels) or ".outputs[name]"
             raise ValueError(
                 f"the network has {len(self.labels)} outputs that tell a class; its outputs are "
-                f"{', '.join(self.outputs)}: use .outputs[name]."
+                f"{', '.join(self.outputs)}: use {told}."
             )
         return next(iter(self.labels.values()))
 

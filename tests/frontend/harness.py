@@ -68,6 +68,13 @@ class Net:
         return helper.make_model(graph, opset_imports=[helper.make_opsetid("", self.opset)], ir_version=ir_version)
 
 
+def conv_net() -> onnx.ModelProto:
+    """A convolution, a node that does nothing, and an activation."""
+    net = Net((3, 6, 6))
+    net.op("Relu", net.op("Identity", net.op("Conv", "x0", net.weight(4, 3, 3, 3))))
+    return net.model()
+
+
 def images(model: onnx.ModelProto, count: int = 3, seed: int = 1) -> dict[str, np.ndarray]:
     """Random inputs: as many images as a fixed batch has, otherwise ``count``."""
     rng = np.random.default_rng(seed)

@@ -42,7 +42,8 @@ class Module:
             part.training = False
 
     def forward(self, x0, x1):
-        raise NotImplementedError
+        # only its parameters' names are read: the exporter is made up, and nothing else may run a user's module
+        raise AssertionError("hushnet ran the module")
 
 
 class Own(Module):

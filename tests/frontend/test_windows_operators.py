@@ -3,13 +3,17 @@
 Drawn geometries against the reference.
 """
 
+import numpy as np
 import onnx.reference
+import onnxruntime as ort
 import pytest
 from hushnet.frontend import UnsupportedModel, check, load
+from hushnet.frontend.operators.resize import Axis, Filter, matrix
 from hypothesis import HealthCheck, assume, given, note, settings
 from hypothesis import strategies as st
+from onnx import TensorProto, helper
 
-from .harness import Net, agree, images, linears, ops
+from .harness import Net, agree, expected, images, linears, ops
 
 slow = settings(
     max_examples=60, deadline=None, suppress_health_check=[HealthCheck.filter_too_much, HealthCheck.too_slow]
@@ -149,6 +153,9 @@ TRANSFORMS = [
     "asymmetric",
     "tf_crop_and_resize",
 ]
+# ONNX defines these by a length with a fraction, where the scale asks for one; ONNX Runtime has the output's length
+BY_LENGTH = {"align_corners", "tf_crop_and_resize"}
+ROUNDINGS = ["round_prefer_floor", "round_prefer_ceil", "floor", "ceil"]
 
 
 @st.composite
@@ -159,7 +166,7 @@ def resizes(draw):
     transform = draw(st.sampled_from(TRANSFORMS))
     attributes = {"mode": mode, "coordinate_transformation_mode": transform}
     if mode == "nearest":
-        attributes["nearest_mode"] = draw(st.sampled_from(["round_prefer_floor", "round_prefer_ceil", "floor", "ceil"]))
+        attributes["nearest_mode"] = draw(st.sampled_from(ROUNDINGS))
     else:
         attributes["antialias"] = draw(st.integers(0, 1))
     if mode == "cubic":
@@ -194,11 +201,15 @@ def resizes(draw):
 def test_resize(model):
     (node,) = model.graph.node
     note(f"{node.attribute} {[onnx.numpy_helper.to_array(t).tolist() for t in model.graph.initializer]}")
-    halves = any(a.s == b"pytorch_half_pixel" for a in node.attribute)
+    words = {a.name: a.s.decode() for a in node.attribute}
+    transform = words["coordinate_transformation_mode"]
+    halves = transform == "pytorch_half_pixel"
     try:
-        want = defined(model)
-    except (ValueError, IndexError, RuntimeError):
-        # the reference does not take an axis that shrinks to nothing
+        # on a tie a rounding decides what "nearest" is: ONNX Runtime's, in whose arithmetic networks are run
+        ties = words["mode"] == "nearest" and transform not in BY_LENGTH
+        want = expected(model, images(model)) if ties else defined(model)
+    except (ValueError, IndexError, RuntimeError, ort.capi.onnxruntime_pybind11_state.Fail):
+        # an axis that shrinks to nothing
         assume(False)
     # one position: ONNX Runtime and the operator's text put it at 0, the reference implementation elsewhere
     assume(not halves or all(n > 1 for n in want[0].shape[2:]))
@@ -208,6 +219,80 @@ def test_resize(model):
         assert "shrinks to nothing" in str(error)
         return
     assert not linears(graph)
+
+
+def positions(transform: str, rounding: str, given: str):
+    """A function from an axis' size, and the size or scale of its output, to ONNX Runtime's nearest elements.
+
+    They are -1 outside of the region.
+    """
+    # the opset of the last version that has tf_half_pixel_for_nn; it has both inputs, of which one may be empty
+    opset = 11 if transform == "tf_half_pixel_for_nn" else 19
+    inputs = {"x": (TensorProto.FLOAT, [1, "n", 2]), given: (TensorProto.FLOAT, [3])}
+    if given == "sizes":
+        inputs["sizes"] = (TensorProto.INT64, [3])
+    region = np.array([0, REGION[0], 0, 1, REGION[1], 1], np.float32)
+    left_out = "none" if opset == 11 else ""
+    node = helper.make_node(
+        "Resize", ["x", "region", given] if given == "scales" else ["x", "region", left_out, given], ["y"],
+        mode="nearest",
+        coordinate_transformation_mode=transform, nearest_mode=rounding, extrapolation_value=-1.0,
+    )  # fmt: skip
+    graph = helper.make_graph(
+        [node], "resize", [helper.make_tensor_value_info(n, *port) for n, port in inputs.items()],
+        [helper.make_tensor_value_info("y", TensorProto.FLOAT, None)],
+        [onnx.numpy_helper.from_array(region, "region"), onnx.numpy_helper.from_array(region[:0], "none")],
+    )  # fmt: skip
+    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", opset)], ir_version=8)
+    session = ort.InferenceSession(model.SerializeToString(), providers=["CPUExecutionProvider"])
+
+    def run(size, asked):
+        # the last axis changes too: ONNX Runtime copies a tensor whose shape stays
+        wide = np.array([1, asked, 3 if given == "sizes" else 1.5], np.int64 if given == "sizes" else np.float32)
+        x = np.broadcast_to(np.arange(size, dtype=np.float32)[:, None], (1, size, 2))
+        return session.run(None, {"x": x, given: wide})[0][0, :, 0].astype(int).tolist()
+
+    return run
+
+
+# no whole number of elements, so that no position is on the edge of the input
+REGION = (0.13, 0.87)
+SIZES = (*range(1, 14), 17, 24, 31)
+OUTPUTS = (*range(1, 20), 26, 33, 45)
+SCALES = tuple(np.float32(n) / np.float32(10) for n in range(1, 36))
+
+
+@pytest.mark.parametrize("transform", [*TRANSFORMS, "tf_half_pixel_for_nn"])
+@pytest.mark.parametrize("given", ["sizes", "scales"])
+def test_nearest_elements_are_those_of_onnx_runtime(transform, given):
+    """Every coordinate mode and rounding, over many sizes: a tie goes where ONNX Runtime's arithmetic has it."""
+    for rounding in ROUNDINGS:
+        run = positions(transform, rounding, given)
+        filter_ = Filter("nearest", transform, rounding, -0.75, False, False)
+        for size in SIZES:
+            for asked in OUTPUTS if given == "sizes" else SCALES:
+                length = np.float32(size) * asked if given == "scales" else asked
+                output, scale = int(length), float(asked) if given == "scales" else asked / size
+                # ONNX Runtime takes no region where an axis keeps its size
+                if not output or scale == 1 or (transform in BY_LENGTH and length != output):
+                    continue
+                rows = matrix(Axis(size, output, scale, REGION), filter_)
+                found = [int(row.argmax()) if row.any() else -1 for row in rows]
+                assert found == run(size, asked), (rounding, size, asked)
+
+
+def test_an_axis_times_a_scale_is_that_of_shape_inference():
+    net = Net((1, 10))
+    net.op("Resize", "x0", "", net.constant([1.0, 1.0, 0.7]), mode="nearest")
+    graph = agree(net.model())
+    assert graph.shapes[graph.outputs[0]] == (1, 7), "binary32 rounds 6.99999988 to 7"
+
+
+@pytest.mark.parametrize("scales", [(0.6, 0.4), (1.7, 2.0), (0.6, 2.5)])
+def test_nearest_of_opset_10_rounds_up_where_an_axis_shrinks(scales):
+    net = Net((2, 5, 7), opset=10)
+    net.op("Resize", "x0", net.constant([1.0, 1.0, *scales]), mode="nearest")
+    agree(net.model())
 
 
 def test_nearest_enlargements_are_moves():

@@ -101,6 +101,7 @@ PUBLIC: dict[str, set[str]] = {
     "runtime/src/wire.rs": {"Keys"},
     # Who is served and who waits: numbers and times.
     "runtime/src/transport/slots.rs": {"State"},
+    "runtime/src/transport/turns.rs": {"State"},
 }
 
 # The server's files, by trust model; first those that all trust models share.

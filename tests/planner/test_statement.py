@@ -6,7 +6,7 @@ import io
 
 import numpy as np
 import pytest
-from hushnet import PlanError
+from hushnet import PlanError, frontend, passes
 from hushnet.graph import Op
 from hushnet.planner import compile
 from hushnet.planner.precision import shortfalls, state
@@ -18,6 +18,7 @@ from hushnet.reference.float import evaluate
 from hushnet.report import answers
 from rich.console import Console
 
+from tests.frontend.harness import Net
 from tests.planner.planner_graphs import Builder
 from tests.planner.test_inputs import standardised, table
 
@@ -84,6 +85,29 @@ def test_at_most_one_row_of_a_thousand_has_a_larger_error_than_stated(name, grap
     # and says something: a usual row is not far below, the bound not far above
     assert predicted["expected_error"] / 2 < off.mean() < predicted["expected_error"] * 2
     assert predicted["max_error"] < 30 * np.quantile(off, 0.999) + 1e-9
+
+
+@pytest.mark.parametrize("kind", ["layer", "root mean square"])
+def test_without_calibration_rows_of_declared_ranges_have_at_most_the_stated_error(kind: str) -> None:
+    """Normalised values: propagated errors are hundreds of times larger, because they take a root where it is steep."""
+    net = Net((2, 8))
+    first = net.op("MatMul", "x0", net.weight(8, 8))
+    if kind == "layer":
+        net.op("LayerNormalization", first, net.constant([1, 0.5, 2, 1.5] * 2), net.constant([0.1] * 8))
+    else:
+        power = net.op("ReduceMean", net.op("Pow", first, net.constant(2.0)), axes=[-1])
+        net.op("Div", first, net.op("Sqrt", net.op("Add", power, net.constant(1e-5))))
+    net.op("MatMul", net.last, net.weight(8, 3))
+    graph = passes.default(frontend.read(net.model())[0])
+    plan = compile(graph, trust="two-party", input_range=(-1, 3))
+    stated, propagated = (plan.predicted[k] for k in ("max_error", "propagated_error"))
+    rng = np.random.default_rng(5)
+    even = rng.uniform(-1, 3, (ROWS, 2, 8))
+    near = rng.uniform(0, 2, (ROWS, 1, 1)) + rng.uniform(-1, 1, (ROWS, 2, 8)) * rng.uniform(0.1, 1, (ROWS, 1, 1))
+    for x in (even, near):
+        off = np.abs(planned(plan, x) - evaluate(graph, {"x0": x})[graph.outputs[0]]).reshape(ROWS, -1).max(axis=1)
+        assert float((off > stated).mean()) <= 0.001 and stated < 4 * np.quantile(off, 0.999)
+    assert stated < propagated / 100
 
 
 def test_a_softmax_at_several_places_has_as_many_labels() -> None:

@@ -33,6 +33,27 @@ def _window(d: Draft, rank: int, *, dilated: bool, most: int = 3) -> dict[str, A
     return attributes
 
 
+def _fits(attributes: dict[str, Any], space: list[int]) -> bool:
+    """Whether a kernel fits its padded input. ONNX infers one position where a stride hides that it does not."""
+    rank = len(space)
+    pads, dilations = attributes.get("pads", [0] * 2 * rank), attributes.get("dilations", [1] * rank)
+    kernel = attributes["kernel_shape"]
+    return attributes.get("auto_pad", "").startswith("SAME") or all(
+        (k - 1) * s + 1 <= n + pads[a] + pads[rank + a] for a, (k, s, n) in enumerate(zip(kernel, dilations, space))
+    )
+
+
+def _starts_inside(attributes: dict[str, Any], space: list[int]) -> bool:
+    """Whether the last window of ceil_mode starts in the input: ONNX Runtime leaves out others, which inference has."""
+    rank = len(space)
+    pads, dilations = attributes.get("pads", [0] * 2 * rank), attributes.get("dilations", [1] * rank)
+    for a, (k, n) in enumerate(zip(attributes["kernel_shape"], space)):
+        stride, reach = attributes.get("strides", [1] * rank)[a], (k - 1) * dilations[a] + 1
+        if -(-(n + pads[a] + pads[rank + a] - reach) // stride) * stride >= n + pads[a]:
+            return False
+    return True
+
+
 def conv(d: Draft, x: str) -> str | None:
     """Any groups, strides, dilations, padding; with and without bias."""
     channels, *space = d.shapes[x]
@@ -46,6 +67,8 @@ def conv(d: Draft, x: str) -> str | None:
         attributes["pads"] = [d.draw(0, 3) for _ in attributes["pads"]]
     if not d.chance(0.7):
         attributes.pop("auto_pad", None)
+    if not _fits(attributes, space):
+        return None
     inputs = [x, d.weight(outputs, channels // groups, *attributes["kernel_shape"])]
     if d.chance(0.7):
         inputs.append(d.weight(outputs))
@@ -83,7 +106,7 @@ def _pooled(d: Draft, x: str, kind: str, **more: Any) -> str | None:
         (k - 1) * s + 1 > n for k, s, n in zip(attributes["kernel_shape"], attributes.get("dilations", [1] * 3), space)
     ):
         return None
-    if "auto_pad" not in attributes and d.chance(0.3):
+    if "auto_pad" not in attributes and d.chance(0.3) and _starts_inside(attributes, space):
         attributes["ceil_mode"] = 1
     if kind == "AveragePool" and d.chance(0.5):
         attributes["count_include_pad"] = 1

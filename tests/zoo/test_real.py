@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 from hushnet import zoo
-from hushnet.zoo import ZooError
+from hushnet.zoo import ZooError, real
 from hushnet.zoo.real import TABLE
 
 CONTENT = b"weights of a small network" * 100
@@ -69,10 +69,20 @@ def test_every_row_says_what_is_needed() -> None:
     assert not set(rows) & set(zoo.names())
 
 
-needs_pip = pytest.mark.skipif(importlib.util.find_spec("pip") is None, reason="this environment has no pip")
+@pytest.fixture
+def pip(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A pip for ``python -m pip``: that of the environment, or the one that Python brings along (uv installs none)."""
+    if importlib.util.find_spec("pip") is not None:
+        return
+    spec = importlib.util.find_spec("ensurepip")
+    brought = sorted(Path(spec.origin or "").parent.glob("_bundled/pip-*.whl")) if spec else []
+    if not brought:
+        pytest.skip("there is no pip to fetch with: neither this environment nor this Python's ensurepip has one")
+    monkeypatch.setenv("PYTHONPATH", str(brought[-1]))
+    monkeypatch.setattr(real, "has_pip", lambda: True)
 
 
-@needs_pip
+@pytest.mark.usefixtures("pip")
 def test_a_row_of_a_user_is_fetched_once_and_checked(table: Path, tmp_path: Path) -> None:
     assert zoo.cached("made-up", table=table) is None
     made = wheel(tmp_path / "links")
@@ -87,7 +97,7 @@ def test_a_row_of_a_user_is_fetched_once_and_checked(table: Path, tmp_path: Path
     assert "\n" not in str(told.value)
 
 
-@needs_pip
+@pytest.mark.usefixtures("pip")
 def test_another_file_than_the_tested_one_is_refused(table: Path, tmp_path: Path) -> None:
     wheel(tmp_path / "links", b"something else")
     with pytest.raises(ZooError, match="has SHA-256 .* and the table says .* Do not use it"):
@@ -95,6 +105,13 @@ def test_another_file_than_the_tested_one_is_refused(table: Path, tmp_path: Path
     assert not list((tmp_path / "cache" / "made-up").iterdir()), "nothing of it stays"
     table.write_text(json.dumps([row(path="hushnet_made_up/other.onnx")]))
     with pytest.raises(ZooError, match=r"holds no hushnet_made_up/other\.onnx"):
+        zoo.fetch("made-up", table=table)
+
+
+def test_an_environment_without_pip_is_told_how_to_get_it(table: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(real, "has_pip", lambda: False)
+    monkeypatch.setattr(real.subprocess, "run", lambda *_, **__: pytest.fail("pip is called"))
+    with pytest.raises(ZooError, match=r"made-up 1\.0 is fetched with pip, and .* has none\. Run `.* -m ensurepip`"):
         zoo.fetch("made-up", table=table)
 
 

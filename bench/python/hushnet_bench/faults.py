@@ -41,7 +41,7 @@ def record(port: int, rows: np.ndarray) -> Recorded:
         with hushnet.connect(f"hush://127.0.0.1:{door.getsockname()[1]}", threads=1) as client:
             client.infer(rows)
         relay.join(PATIENCE)
-    return Recorded(tuple(_frames(bytes(sent))))
+    return Recorded(tuple(frames(bytes(sent))))
 
 
 @contextmanager
@@ -74,14 +74,15 @@ Stall = tuple[int, threading.Event] | None
 def _relay(door: socket.socket, port: int, sent: bytearray, stall: Stall) -> None:
     client, _ = door.accept()
     with client, socket.create_connection(("127.0.0.1", port)) as server:
-        back = threading.Thread(target=_pump, args=(server, client, bytearray(), None), daemon=True)
+        back = threading.Thread(target=pump, args=(server, client, bytearray(), None), daemon=True)
         back.start()
-        _pump(client, server, sent, stall)
+        pump(client, server, sent, stall)
         if stall is None:
             back.join(PATIENCE)
 
 
-def _pump(source: socket.socket, sink: socket.socket, kept: bytearray, stall: Stall) -> None:
+def pump(source: socket.socket, sink: socket.socket, kept: bytearray, stall: Stall = None) -> None:
+    """Hands on what comes, and keeps it."""
     with suppress(OSError):
         while chunk := source.recv(1 << 16):
             if stall is not None and len(kept) + len(chunk) > stall[0]:
@@ -93,7 +94,8 @@ def _pump(source: socket.socket, sink: socket.socket, kept: bytearray, stall: St
         sink.shutdown(socket.SHUT_WR)
 
 
-def _frames(stream: bytes) -> list[bytes]:
+def frames(stream: bytes) -> list[bytes]:
+    """The whole frames of a stream, and the beginning of one that is cut off."""
     out, at = [], 0
     while at + HEADER <= len(stream):
         end = at + HEADER + int.from_bytes(stream[at + LENGTH : at + HEADER], "little")

@@ -31,6 +31,7 @@ class Benchmark:
 def registry() -> dict[str, Benchmark]:
     """All benchmarks by name. A new one: a module with ``BENCHMARK``, and a line here."""
     from hushnet_bench import (
+        cluster,
         cryptonets_relu,
         cryptonets_relu_two_party,
         cryptonets_square,
@@ -61,6 +62,7 @@ def registry() -> dict[str, Benchmark]:
         matrix_products.BENCHMARK,
         mobilenetv2.BENCHMARK,
         ngraph_he2.BENCHMARK,
+        cluster.BENCHMARK,
         real_models.BENCHMARK,
         relu.BENCHMARK,
         rotation_free.BENCHMARK,

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import os
 import random
 import socket
 import statistics
+import sys
 import tempfile
 import threading
 import time
@@ -20,10 +22,14 @@ from hushnet_bench import faults, service
 from hushnet_bench.registry import Benchmark
 
 CLIENTS = (1, 4, 16, 64)
-CASES = ("load", "bad-peers", "restart", "memory")
+CASES = ("load", "bad-peers", "restart", "memory", "many")
+# Sessions one after the other, and at once.
+SEQUENTIAL, AT_ONCE = 10_000, 256
 # Seconds that clients come one after the other at one load.
 LOAD_SECONDS = 8.0
 BAD = 200
+# Where peers that misbehave come from; a good client's own address is the first one.
+ADDRESSES = ("127.0.0.1", "127.0.0.2") if sys.platform == "linux" else ("127.0.0.1",)
 # What sessions of the memory table hold: networks, images of a block.
 MEMORY = (("mlp-784-128-128-10", (1, 64)), ("mnist-cnn", (1,)))
 
@@ -44,7 +50,9 @@ def rows(
             if "load" in wanted:
                 out += load(network, (1, 4) if quick else CLIENTS, 0.4 if quick else LOAD_SECONDS, threads)
             if "bad-peers" in wanted and (not quick or trust == "two-party"):
-                out.append(bad_peers(network, 20 if quick else BAD, threads))
+                out += [bad_peers(network, 20 if quick else BAD, threads, address) for address in ADDRESSES]
+            if "many" in wanted:
+                out.append(many(network, 40 if quick else SEQUENTIAL, 8 if quick else AT_ONCE, threads, progress))
             if "restart" in wanted and (not quick or trust == "non-interactive"):
                 out.append(restart(network, folder, threads))
         if "memory" in wanted and not quick:
@@ -105,8 +113,77 @@ def load(network: service.Network, clients: Sequence[int], seconds: float, threa
     return out
 
 
-def bad_peers(network: service.Network, count: int, threads: int) -> dict[str, Any]:
-    """A good client alone, and beside peers that keep connections, greetings and slots for as long as they may."""
+def many(network: service.Network, sequential: int, at_once: int, threads: int, progress: Any) -> dict[str, Any]:
+    """Very many sessions one after the other, then many at once: what the server holds before, meanwhile and after.
+
+    Every answer is compared.
+    """
+    options = ("--max-sessions", at_once, "--max-connections", 4 * at_once, "--line", 600, "--memory", 64)
+    options += ("--idle-timeout", 600, "--patience", 600, "--threads", threads, "--log-level", "error")
+    held: list[dict[str, int]] = []
+
+    def look(server: service.Served) -> dict[str, int]:
+        return {"bytes": server.resident(), "threads": server.threads(), "descriptors": server.descriptors()}
+
+    with service.served(network.plan, *options) as server:
+        # Pools of threads and of memory fill.
+        for _ in range(max(8, sequential // 50)):
+            session(server.url, network.rows[:1], network)
+        start = time.perf_counter()
+        for number in range(sequential):
+            session(server.url, network.rows[:1], network)
+            if number % max(1, sequential // 50) == 0:
+                held.append(look(server))
+                if callable(progress):
+                    progress(f"serve: {network.trust}", number, sequential)
+        took, quarter = time.perf_counter() - start, max(1, len(held) // 4)
+        first, last = (
+            {k: sum(h[k] for h in part) / len(part) for k in held[0]} for part in (held[:quarter], held[-quarter:])
+        )
+        times: list[float] = []
+        failed: list[str] = []
+        gate = threading.Barrier(at_once)
+
+        def come() -> None:
+            try:
+                with hushnet.connect(server.url, threads=1) as client:
+                    gate.wait(600)
+                    begun = time.perf_counter()
+                    got = next(iter(client.infer(network.rows[:1]).outputs.values()))
+                    gate.wait(600)
+                    times.append(time.perf_counter() - begun)
+                if np.abs(got - network.answers[:1]).max() > 2 * network.tolerance:
+                    failed.append("a wrong answer")
+            except (hushnet.HushnetError, threading.BrokenBarrierError) as error:
+                gate.abort()
+                failed.append(f"{type(error).__name__}: {error}")
+
+        server.forget_peak()
+        _together(come, at_once)
+        peak = server.peak()
+        # Threads that wait for work end after ten seconds; buffers that nobody needs go back as soon.
+        service.until(lambda: server.threads() <= last["threads"] + 2, 40)
+        service.until(lambda: server.resident() <= 1.1 * last["bytes"] + (24 << 20), 40)
+        after = look(server)
+    told = {"sequential": sequential, "seconds": took, "sessions_per_second": sequential / took}
+    told |= {
+        f"{k}_{when}": value for when, h in (("first_quarter", first), ("last_quarter", last)) for k, value in h.items()
+    }
+    told |= {"at_once": at_once, "answered_at_once": len(times), "failed": len(failed), "failures": failed[:3]}
+    told |= {"peak_bytes_at_once": peak} | {f"{k}_after": value for k, value in after.items()}
+    flat = all(
+        last[k] <= first[k] * 1.05 + slack for k, slack in (("bytes", 4 << 20), ("threads", 2), ("descriptors", 2))
+    )
+    back = after["threads"] <= last["threads"] + 2 and after["descriptors"] <= last["descriptors"] + 2
+    return _row(network, "many", ok=flat and back and not failed, **told)
+
+
+def bad_peers(network: service.Network, count: int, threads: int, address: str = "127.0.0.1") -> dict[str, Any]:
+    """A good client alone, and beside peers that keep connections, greetings and slots for as long as they may.
+
+    Args:
+        address: of the others; where it is the client's own they are one peer, and wait in one line.
+    """
     options = ("--max-sessions", 4, "--threads", threads, "--line", 20, "--log-level", "error")
     with service.served(network.plan, *options) as server, ExitStack() as stack:
         alone = statistics.median(session(server.url, network.rows[:1], network) for _ in range(3))
@@ -114,14 +191,18 @@ def bad_peers(network: service.Network, count: int, threads: int) -> dict[str, A
         rng, stream = random.Random(1), recorded.stream
         beginnings = [b"", b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n", b"GET /ws HTTP/1.1\r\nHost:", stream[:20]]
         for number in range(count):
-            peer = stack.enter_context(socket.create_connection(("127.0.0.1", server.port), timeout=5))
+            where = ("127.0.0.1", server.port)
+            peer = stack.enter_context(socket.create_connection(where, timeout=5, source_address=(address, 0)))
             kind = number % (len(beginnings) + 1)
             some = beginnings[kind] if kind < len(beginnings) else stream[: rng.randrange(100, len(stream))]
             with suppress(OSError):
                 peer.settimeout(0.2)
                 peer.sendall(some)
-        beside = session(server.url, network.rows[:1], network)
-    return _row(network, "bad-peers", peers=count, seconds_alone=alone, seconds=beside, seconds_more=beside - alone)
+        waiting = server.metric("clients_waiting")
+        beside = [session(server.url, network.rows[:1], network) for _ in range(3)]
+    told = {"peers": count, "peers_are": "one peer with it" if address == ADDRESSES[0] else "another peer"}
+    told |= {"waiting": waiting, "seconds_alone": alone, "seconds": max(beside), "seconds_more": max(beside) - alone}
+    return _row(network, "bad-peers", **told, load=os.getloadavg()[0])
 
 
 def restart(network: service.Network, folder: Path, threads: int) -> dict[str, Any]:

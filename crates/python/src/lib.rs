@@ -43,6 +43,12 @@ fn tally() -> std::collections::BTreeMap<&'static str, u64> {
     [("read", t.read), ("written", t.written), ("checked", t.checked), ("prepared", t.prepared)].into()
 }
 
+/// Gives back buffers of polynomials that nobody has needed since the last call; their bytes. A server does so every few seconds.
+#[pyfunction]
+fn release_buffers(py: Python<'_>) -> usize {
+    py.detach(hushnet_ring::rns::release_buffers)
+}
+
 #[pymodule]
 fn _native(m: &Bound<'_, PyModule>) -> PyResult<()> {
     // Records of this program go to Python's `logging`, under `hushnet_runtime`; those of its libraries from warnings on.
@@ -59,6 +65,7 @@ fn _native(m: &Bound<'_, PyModule>) -> PyResult<()> {
     m.add_class::<packed::PackedCircuit>()?;
     m.add_function(wrap_pyfunction!(simd, m)?)?;
     m.add_function(wrap_pyfunction!(tally, m)?)?;
+    m.add_function(wrap_pyfunction!(release_buffers, m)?)?;
     m.add_function(wrap_pyfunction!(guard::set_threads, m)?)?;
     m.add_function(wrap_pyfunction!(local::run, m)?)?;
     m.add_function(wrap_pyfunction!(client::connect, m)?)?;

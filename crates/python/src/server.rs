@@ -14,6 +14,7 @@ use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
 use pyo3::types::PyDict;
 use std::collections::{BTreeMap, VecDeque};
+use std::net::IpAddr;
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
@@ -82,7 +83,7 @@ impl Drop for ServerHandle {
                     idle_timeout=120.0, handshake_timeout=10.0, grace=10.0, threads=None, record=None, weight_memory=None,
                     max_connections=1024, line=10.0, patience=1.0, session_time=3600.0, origins=None, tokens=None, client_ca=None,
                     admin=None, list_models=false, connections_per_peer=None, sessions_per_peer=None, hourly_bytes_per_peer=None,
-                    hourly_bytes=None, keys=None, keys_quota=None, keys_age=None))]
+                    hourly_bytes=None, keys=None, keys_quota=None, keys_age=None, proxies=None))]
 #[allow(clippy::too_many_arguments, reason = "keyword arguments of Python")]
 pub(crate) fn serve(
     py: Python<'_>,
@@ -115,6 +116,7 @@ pub(crate) fn serve(
     keys: Option<PathBuf>,
     keys_quota: Option<u64>,
     keys_age: Option<f64>,
+    proxies: Option<Vec<String>>,
 ) -> PyResult<ServerHandle> {
     let tls = match (tls_cert, tls_key) {
         (Some(certificate), Some(key)) => Some(TlsFiles { certificate, key }),
@@ -169,6 +171,7 @@ pub(crate) fn serve(
         client_ca,
         admin,
         list_models,
+        proxies: proxies.unwrap_or_default().iter().map(|text| proxy(text)).collect::<PyResult<_>>()?,
     };
     let plans = plan.named();
     let started = py.detach(|| {
@@ -178,6 +181,11 @@ pub(crate) fn serve(
     });
     let (server, preparing) = started.map_err(raise)?;
     Ok(ServerHandle { server: Some(server), traces, preparing })
+}
+
+/// The address of a proxy.
+fn proxy(text: &str) -> PyResult<IpAddr> {
+    text.parse().map_err(|e| PyValueError::new_err(format!("proxies: '{text}': {e}")))
 }
 
 /// Whether a server's model may be called so.

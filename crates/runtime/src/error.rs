@@ -96,12 +96,6 @@ pub enum StoreError {
         /// What the system said of it.
         source: std::io::Error,
     },
-    /// Two servers were given the same folder of evaluation keys.
-    #[error("another server keeps evaluation keys in {}; give each server a folder of its own (--keys, keys)", path.display())]
-    KeysInUse {
-        /// The folder that both were given.
-        path: std::path::PathBuf,
-    },
     /// The file system refuses the client's folder of keys.
     #[error("the client's keys cannot be kept in {}: {source}; choose another folder (--keys, keys), or connect without one", path.display())]
     ClientKeys {

@@ -565,3 +565,42 @@ fn a_channel_introduces_its_client() {
     let said = connection.introduction();
     assert_eq!((said.model.as_str(), said.token.as_str()), ("first", ""));
 }
+
+#[test]
+fn proxies_say_who_the_client_is_and_nobody_else_does() {
+    let limits = ServerLimits {
+        peers: PeerLimits { connections: Some(1), ..PeerLimits::default() },
+        handshake_timeout: Duration::from_millis(500),
+        ..ServerLimits::default()
+    };
+    let proxies = vec!["127.0.0.1".parse().unwrap()];
+    let server = start(&ServerOptions { limits, proxies, ..ServerOptions::default() });
+    let hello = Hello { protocol: PROTOCOL, model: "first".into(), ..Hello::default() };
+    let hello = FrameBuilder::message(Kind::Hello, &hello).unwrap().bytes().to_vec();
+    let header = |client: u8| {
+        [&b"\r\n\r\n\0\r\nQUIT\n\x21\x11\0\x0c"[..], &[10, 0, 0, client, 127, 0, 0, 1, 1, 2, 3, 4]].concat()
+    };
+    let say = |to: &Server, bytes: &[u8]| {
+        let mut tcp = TcpStream::connect(to.address()).unwrap();
+        tcp.set_read_timeout(Some(Duration::from_secs(20))).unwrap();
+        let _ = tcp.write_all(bytes);
+        let mut answer = [0; 16];
+        tcp.read_exact(&mut answer).ok().map(|()| (answer, tcp))
+    };
+    let greet = |client| say(&server, &[header(client), hello.clone()].concat());
+    let held = greet(1).unwrap();
+    assert_eq!(held.0[3], Kind::Plan as u8);
+    assert!(greet(1).is_none(), "this client has the connection that it may have");
+    assert_eq!(greet(2).unwrap().0[3], Kind::Plan as u8);
+    eventually("the second one has gone", || server.stats().guests == 1);
+    let request = b"GET /v2/models/first HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n";
+    assert!(say(&server, &[&header(3)[..], request].concat()).unwrap().0.starts_with(b"HTTP/1.1 200"));
+    // A proxy that says nothing of its client, and one that speaks for itself.
+    assert!(say(&server, request).is_none() && say(&server, &hello).is_none());
+    let own = [&b"\r\n\r\n\0\r\nQUIT\n\x20\0\0\0"[..], request].concat();
+    assert!(say(&server, &own).unwrap().0.starts_with(b"HTTP/1.1 200"));
+    // Who is no proxy cannot say that it is somebody else.
+    let open = start(&ServerOptions { limits, ..ServerOptions::default() });
+    assert!(say(&open, &[header(1), hello.clone()].concat()).is_none_or(|(a, _)| a[3] != Kind::Plan as u8));
+    drop(held);
+}

@@ -21,8 +21,9 @@ from hushnet import HushnetError, _native
 log = logging.getLogger("hushnet.serve")
 # Seconds between two looks at the server.
 LOOK = 0.2
-# Seconds between two times that memory of ended sessions goes back to the system while others work.
-TRIM = 5.0
+# Seconds between two times that memory of ended sessions goes back to the system while others work; and for how long
+# after the last of them the server gives buffers back that it no longer needs.
+TRIM, AFTER = 5.0, 12.0
 # Descriptors beside those of connections: files, the runtime's own, the interpreter's.
 OWN_DESCRIPTORS = 64
 # What the server's records say behind their text.
@@ -110,7 +111,7 @@ def operate(
         reload: reads the models again; it may take long.
         ready: called once signals are heard; who is told of the server before that could end it by a SIGHUP.
     """
-    trim, ended, trimmed = _trim(), 0, 0.0
+    trim, ended, trimmed, busy = _trim(), 0, 0.0, 0.0
     with _signals(handle, reload):
         if ready:
             ready()
@@ -119,8 +120,12 @@ def operate(
             stats = handle.stats()
             over, now = stats["sessions"] - stats["active"], time.monotonic()
             # A server that is never idle gives back, too, though not after every session.
-            if over > ended and (stats["active"] == 0 or now - trimmed > TRIM):
-                ended, trimmed = over, now
+            due = now - trimmed > TRIM
+            if over > ended and (stats["active"] == 0 or due):
+                ended, trimmed, busy = over, now, now
+                trim()
+            elif due and busy and trimmed < busy + AFTER:
+                trimmed = now
                 trim()
     _append(trace, handle.traces())
     log.info("the server has stopped")

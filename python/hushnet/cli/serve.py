@@ -85,6 +85,11 @@ def serve(
         [],
         help="Origin (https://host) whose web pages may connect, beside the server's own; may be given more than once.",
     ),
+    proxy: list[str] = typer.Option(
+        [],
+        help="IP address of a proxy whose connections begin with a PROXY header (version 2) that says who the client "
+        "is; may be given more than once.",
+    ),
     log_format: LogFormat = typer.Option(LogFormat.TEXT, help="Lines of the log on standard error."),
     log_level: LogLevel = typer.Option(LogLevel.INFO, help="Least level that is logged."),
     record: Path | None = typer.Option(
@@ -148,6 +153,7 @@ def serve(
         "admin": operators,
         "keys": keys,
         "keys_days": keys_days,
+        "proxies": proxy or None,
     }
     options |= {
         name: int(gib * 2**30)

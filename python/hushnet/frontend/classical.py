@@ -62,6 +62,10 @@ def has_classical(model: onnx.ModelProto) -> bool:
     return any(node.domain == DOMAIN for node in model.graph.node)
 
 
+# an input of the model and a column of it; None: all of them, of an input that does not say how many it has
+Column = tuple[str, int | None]
+
+
 class Declined(Exception):
     """A node has no standard form that computes the same."""
 
@@ -102,6 +106,22 @@ class Rewriter:
             except Declined:
                 del self.nodes[mark:]
                 self.nodes.append(node)
+        for name in self.widths:
+            self.unread(name)
+
+    def unread(self, name: str) -> None:
+        """Lets NaN stand in columns of an input that nothing reads: zeros take its place."""
+        width, taken = self.widths[name], set[int]()
+        readers = [node for node in self.graph.node if name in node.input]
+        for node in readers:
+            places = self.constants.get(node.input[1]) if node.op_type == "Gather" else None
+            if width is None or places is None or attributes(node).get("axis", 0) not in (1, -1):
+                return
+            taken |= {int(v) % width for v in numpy_helper.to_array(places).reshape(-1)}
+        if width is None or not readers or len(taken) == width or name in {p.name for p in self.graph.output}:
+            return
+        filled = self.missing.get(name, (float("nan"),) * width)
+        self.missing[name] = tuple(v if place in taken else 0.0 for place, v in enumerate(filled))
 
     def fresh(self, hint: str) -> str:
         """A tensor name that the model does not have."""
@@ -153,17 +173,31 @@ class Rewriter:
         self.names[label] = tuple(names)
         self.derived[label] = scores
 
-    def origin(self, name: str) -> list[str] | None:
-        """Inputs of the model that a tensor is made of, side by side; None where something is computed on the way."""
+    def origin(self, name: str) -> list[Column] | None:
+        """Columns of the model's inputs that a tensor is made of; None where something is computed on the way."""
         if name in self.widths:
-            return [name]
+            width = self.widths[name]
+            return [(name, None)] if width is None else [(name, place) for place in range(width)]
         node = self.producer.get(name)
-        if node is None or node.op_type not in ("Identity", "Cast", "Concat", "FeatureVectorizer"):
+        if node is None:
             return None
-        found = [
+        if node.op_type in ("Gather", "ArrayFeatureExtractor"):
+            return self.picked(node)
+        if node.op_type not in ("Identity", "Cast", "Concat", "FeatureVectorizer"):
+            return None
+        parts = [
             self.origin(i) for i in (node.input if node.op_type in ("Concat", "FeatureVectorizer") else node.input[:1])
         ]
-        return None if any(f is None for f in found) else [name for f in found if f is not None for name in f]
+        return None if any(p is None for p in parts) else [column for p in parts if p is not None for column in p]
+
+    def picked(self, node: onnx.NodeProto) -> list[Column] | None:
+        """The columns that a selection takes; None where it takes something else, or columns of an unknown number."""
+        places, found = self.constants.get(node.input[1]), self.origin(node.input[0])
+        along = 1 if node.op_type == "ArrayFeatureExtractor" else attributes(node).get("axis", 0)
+        if places is None or found is None or along not in (1, -1) or any(place is None for _, place in found):
+            return None
+        wanted = [int(v) for v in numpy_helper.to_array(places).reshape(-1)]
+        return [found[v] for v in wanted] if all(-len(found) <= v < len(found) for v in wanted) else None
 
 
 def attributes(node: onnx.NodeProto) -> dict[str, Any]:
@@ -239,22 +273,34 @@ def _normalizer(build: Rewriter, node: onnx.NodeProto) -> None:
 def _imputer(build: Rewriter, node: onnx.NodeProto) -> None:
     given = attributes(node)
     values = given.get("imputed_value_floats") or given.get("imputed_value_int64s") or []
-    sources = build.origin(node.input[0])
+    columns = build.origin(node.input[0])
     marked = given.get("replaced_value_float", float("nan"))
-    if sources is None or not values or not np.isnan(marked) or given.get("replaced_value_int64"):
+    if not columns or not values or not np.isnan(marked) or given.get("replaced_value_int64"):
         raise Declined
-    widths = [build.widths[s] for s in sources]
-    if len(sources) == 1 and (widths[0] in (None, len(values)) or len(values) == 1):
-        found = {sources[0]: tuple(values)}
-    elif any(w is None for w in widths) or sum(w or 0 for w in widths) != len(values):
-        raise Declined
+    if columns[0][1] is None and len(columns) == 1:
+        found = {columns[0][0]: tuple(float(v) for v in values)}
+        if any(build.missing.get(s, v) != v for s, v in found.items()):
+            raise Declined
+        build.missing |= found
     else:
-        places = np.cumsum([0, *(w or 0 for w in widths)])
-        found = {s: tuple(values[a:b]) for s, a, b in zip(sources, places, places[1:])}
-    if any(build.missing.get(s, v) != v for s, v in found.items()):
-        raise Declined
-    build.missing |= {s: tuple(float(v) for v in values) for s, values in found.items()}
+        _fill(build, columns, values)
     build.op("Identity", [node.input[0]], node.output[0])
+
+
+def _fill(build: Rewriter, columns: Sequence[Column], values: Sequence[float]) -> None:
+    """Notes the value of each column, beside those of other imputers; columns without one keep their NaN."""
+    listed = [float(v) for v in values] * (len(columns) if len(values) == 1 else 1)
+    if len(listed) != len(columns) or any(place is None for _, place in columns):
+        raise Declined
+    found = {name: list(build.missing.get(name, ())) for name, _ in columns}
+    for name, filled in found.items():
+        filled += [float("nan")] * ((build.widths[name] or 0) - len(filled))
+    for (name, place), value in zip(columns, listed):
+        assert place is not None
+        if not np.isnan(found[name][place]) and found[name][place] != value:
+            raise Declined
+        found[name][place] = value
+    build.missing |= {name: tuple(filled) for name, filled in found.items()}
 
 
 _TRANSFORMS = {"NONE": None, "LOGISTIC": "Sigmoid", "SOFTMAX": "Softmax"}
@@ -392,6 +438,24 @@ def _binarizer(build: Rewriter, node: onnx.NodeProto) -> None:
     build.op("Cast", [above], node.output[0], to=TensorProto.FLOAT)
 
 
+def _one_hot(build: Rewriter, node: onnx.NodeProto) -> None:
+    """Zeros and ones for categories that are numbers, along a new last axis."""
+    categories = attributes(node).get("cats_int64s")
+    if not categories:
+        raise Declined
+    x = node.input[0]
+    # numbers are compared as they come: what cuts them to integers in front changes no category
+    while (source := build.producer.get(x)) is not None and source.op_type == "Cast":
+        x = source.input[0]
+    x = build.floats(x)
+    if build.opset >= 13:
+        each = build.op("Unsqueeze", [x, build.constant(f"{x}.last", [-1], np.int64)])
+    else:
+        each = build.op("Unsqueeze", [x], axes=[-1])
+    hot = build.op("Equal", [each, build.constant(f"{x}.categories", categories)])
+    build.op("Cast", [hot], node.output[0], to=TensorProto.FLOAT)
+
+
 def _vectorizer(build: Rewriter, node: onnx.NodeProto) -> None:
     build.op("Concat", [build.floats(name) for name in node.input], node.output[0], axis=1)
 
@@ -404,6 +468,7 @@ _RULES: dict[str, Callable[[Rewriter, onnx.NodeProto], None]] = {
     "LinearClassifier": _linear_classifier,
     "LinearRegressor": _linear_regressor,
     "Normalizer": _normalizer,
+    "OneHotEncoder": _one_hot,
     "SVMClassifier": _svm_classifier,
     "SVMRegressor": _svm_regressor,
     "Scaler": _scaler,

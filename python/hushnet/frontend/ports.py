@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -34,7 +35,8 @@ class Ports:
 
     Attributes:
         classes: by name of an output.
-        missing: by name of an input what the client puts in the place of NaN, one number for all elements or for each.
+        missing: by name of an input what the client puts in the place of NaN, one number for all elements or for each;
+            NaN where it puts none.
     """
 
     classes: dict[str, Classes] = field(default_factory=dict)
@@ -52,6 +54,6 @@ class Ports:
                 changed = True
         for port in document["inputs"]:
             if port["name"] in self.missing:
-                port["missing"] = list(self.missing[port["name"]])
+                port["missing"] = [None if math.isnan(v) else v for v in self.missing[port["name"]]]
                 changed = True
         return changed

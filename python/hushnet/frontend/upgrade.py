@@ -290,12 +290,23 @@ def _upsample(node: onnx.NodeProto, scope: _Scope) -> list[onnx.NodeProto]:
     mode = _take(node, "mode") or b"nearest"
     mode = mode.decode() if isinstance(mode, bytes) else mode
     mode = "linear" if mode in ("bilinear", "linear") else mode
+    source, scales = node.input
+    asymmetric: dict[str, Any] = {"mode": mode, "coordinate_transformation_mode": "asymmetric"}
+    if node.op_type == "Resize" and mode == "nearest":
+        # of opset 10: ONNX Runtime rounds positions down where an axis grows, and up where it shrinks
+        one = scope.constant(node, "one", np.ones(1, np.float32))
+        more, fewer = (scope.before(node, kind, [scales, one]) for kind in ("Max", "Min"))
+        source = scope.before(node, "Resize", [source, "", more], **asymmetric, nearest_mode="floor")
+        return [
+            helper.make_node(
+                "Resize", [source, "", fewer], list(node.output), name=node.name, **asymmetric, nearest_mode="ceil"
+            )
+        ]
     return [
         helper.make_node(
-            "Resize", [node.input[0], "", node.input[1]], list(node.output), name=node.name, mode=mode,
-            coordinate_transformation_mode="asymmetric", nearest_mode="floor",
+            "Resize", [source, "", scales], list(node.output), name=node.name, **asymmetric, nearest_mode="floor"
         )
-    ]  # fmt: skip
+    ]
 
 
 def _prelu(node: onnx.NodeProto, scope: _Scope) -> list[onnx.NodeProto]:

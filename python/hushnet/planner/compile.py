@@ -37,7 +37,7 @@ from .precision import (
     state,
     without_rows,
 )
-from .quality import Quality, likely, measure, places, said, sequences, squashed
+from .quality import UNBOUNDED, Quality, likely, measure, places, said, sequences, squashed
 from .quantise import AUTO_BITS, Quantisation, choose
 from .ranges import Ranges, from_calibration, from_intervals, hull, input_intervals, typical_outputs
 from .read import validate
@@ -47,6 +47,8 @@ from .two_party.feedback import LEAST_ROWS
 
 Array = np.ndarray
 RANGE_ATTEMPTS = 12
+# places of a row that a message names
+SHOWN = 8
 
 
 def compile(graph: Graph, *, trust: str = "client-aided", classes: Collection[str] = (), **given: Any) -> Plan:
@@ -242,10 +244,23 @@ def _samples(graph: Graph, calibration: Inputs | None) -> dict[str, Array] | Non
             )
         samples[name] = array.astype(np.float64)
         if not np.isfinite(samples[name]).all():
-            raise PlanError(f"calibration data of {name!r} holds NaN or infinite values; remove those images")
+            raise PlanError(_not_finite(name, samples[name]))
     if len({v.shape[0] for v in samples.values()}) != 1:
         raise PlanError("calibration data has different numbers of images for different inputs")
     return samples
+
+
+def _not_finite(name: str, samples: Array) -> str:
+    """Says where calibration data is not finite."""
+    bad = ~np.isfinite(samples.reshape(len(samples), -1))
+    rows, places = np.flatnonzero(bad.any(axis=1)), np.flatnonzero(bad.any(axis=0))
+    more = "" if len(places) <= SHOWN else " and others"
+    where = f"{len(rows)} of {len(samples)} rows (the first is row {rows[0]})"
+    return (
+        f"calibration data of {name!r} holds NaN or infinite values in {where}, at places "
+        f"{', '.join(map(str, places[:SHOWN]))}{more} of a row. Leave these rows out, or put an imputer for these "
+        "places into the model (SimpleImputer): clients then fill in what is missing"
+    )
 
 
 class _Planner:
@@ -393,7 +408,7 @@ def _finish(
         elif name in guessed:
             errors[name]["random_output_range"] = guessed[name]
     if any("worst_error" not in e for e in errors.values()):
-        plan.document["notes"].append(_UNBOUNDED)
+        plan.document["notes"].append(UNBOUNDED)
     plan.predicted.pop("worst_error", None)
     plan.predicted.update(errors[plan.document["outputs"][0]["name"]])
     plan.predicted["output_errors"] = errors
@@ -403,13 +418,6 @@ def _finish(
     state(plan.document, settings.precision)
     validate(plan)
     return plan
-
-
-_UNBOUNDED = (
-    "The model divides, or takes a root or logarithm, of values that could be zero: no worst "
-    "error follows from the ranges. "
-    "The likely error is that of the calibration data."
-)
 
 
 def _spreads(spread: float, worst: float) -> dict[str, float]:

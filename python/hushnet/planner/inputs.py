@@ -8,7 +8,8 @@ Factors are powers of two, and follow from the calibration data alone: they leav
 times the room that the margin gives the largest. Where the caller declares a range for every feature, they follow from
 these ranges, and no value of a range saturates. Weights decide one thing, whether an input has factors at all: only
 where one scale costs a layer its precision (:data:`WORTH`). Images, whose pixels are alike, keep one scale, so that a
-pixel that the calibration data never lit keeps the range of the others.
+pixel that the calibration data never lit keeps the range of the others. Columns that the client makes of its inputs in
+front of a dense layer (products of features, logarithms) have factors in the same way.
 """
 
 from __future__ import annotations
@@ -21,7 +22,7 @@ import numpy as np
 
 from ..graph import Conv2d, Dense, Graph, Linear, Node, Op
 from ..passes.edit import fresh, input_scaled
-from ..reference.float import linear
+from ..reference.float import evaluate, linear
 from .ranges import InputRanges, by_feature, input_intervals
 
 Array = np.ndarray
@@ -38,6 +39,8 @@ CENTRED = 4.0
 LOOKED_AT = 512
 # what factors of declared ranges leave: nothing lies outside
 DECLARED_ROOM = 1.0
+# values of columns that clients make, of all calibration rows, that are looked at
+MOST_MADE = 1 << 26
 
 
 @dataclass(frozen=True)
@@ -87,7 +90,32 @@ def scale_inputs(graph: Graph, samples: Mapping[str, Array] | None, margin: floa
         scales = _scales(_features(ends, readers), room, centres=centred)
         if _needed(rows, ends, readers, scales, reach):
             _write(graph, name, readers, scales)
+    if samples is not None and not empty:
+        _scale_made(graph, samples, margin)
     return graph
+
+
+def _scale_made(graph: Graph, samples: Mapping[str, Array], margin: float) -> None:
+    """Scales for the columns that the client makes of its inputs (products, logarithms, flags) for dense layers."""
+    clear, head = set(graph.inputs), list[Op]()
+    for node in graph.nodes:
+        if isinstance(node, Op) and all(name in clear for name in node.inputs):
+            clear.add(node.output)
+            head.append(node)
+    made: dict[str, list[Linear]] = {}
+    for node in head:
+        readers = _readers(graph, node.output)
+        if readers and isinstance(readers[0].geometry, Dense) and node.op not in ("reshape", "channel_scale"):
+            made[node.output] = readers
+    rows = len(next(iter(samples.values())))
+    if not made or rows * sum(math.prod(graph.shapes[n]) for n in clear) > MOST_MADE:
+        return
+    values = evaluate(replace(graph, nodes=list(head), outputs=list(made)), samples)
+    for name, readers in made.items():
+        x = values[name]
+        scales = _scales(_features(x, readers), ROOM, centres=True)
+        if np.isfinite(x).all() and _needed(x, x, readers, scales, margin):
+            _write(graph, name, readers, scales)
 
 
 def _readers(graph: Graph, tensor: str) -> list[Linear]:
@@ -183,7 +211,7 @@ def _noise(node: Linear, steps: Array) -> Array:
 
 
 def _write(graph: Graph, name: str, readers: list[Linear], scales: _Scales) -> None:
-    """Puts the client's operations behind an input, and their inverse into the layers that read it."""
+    """Puts the client's operations behind an input or what it made of some, and their inverse into the readers."""
     features = len(scales.factor)
     before: list[Node] = []
     tensor, shape = name, tuple(graph.shapes[name])
@@ -207,7 +235,8 @@ def _write(graph: Graph, name: str, readers: list[Linear], scales: _Scales) -> N
         assert folded is not None, "layers with padding have no centres"
         position = next(i for i, n in enumerate(graph.nodes) if n is node)
         graph.nodes[position] = replace(folded, input=tensor)
-    graph.nodes[:0] = before
+    made = next((i + 1 for i, node in enumerate(graph.nodes) if node.output == name), 0)
+    graph.nodes[made:made] = before
     read = set(graph.outputs) | {t for n in graph.nodes for t in ([n.input] if isinstance(n, Linear) else n.inputs)}
     while len(kept := [n for n in graph.nodes if n.output in read]) < len(graph.nodes):
         graph.nodes[:] = kept

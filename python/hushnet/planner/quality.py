@@ -38,6 +38,10 @@ TOP, LEAST_TOP, HEAVY = 0.1, 5, 0.5
 NO_CHANCE = 1e-3
 # accuracy and agreement may fall by this much before anyone is warned
 ACCURACY_FALL, AGREEMENT_FALL = 0.005, 0.02
+UNBOUNDED = (
+    "The model divides, or takes a root or logarithm, of values that could be zero: no worst error follows from the "
+    "ranges. The likely error is that of the calibration data."
+)
 SQUASHED = ("softmax", "sigmoid")
 _MOVES = frozenset({"reshape", "transpose"})
 # rows whose distances to their next labels are least, of which the size of errors is taken: these decide labels
@@ -52,7 +56,7 @@ class Quality:
 
     Attributes:
         expected, likely, largest: errors: the mean over rows, what 999 rows of 1000 keep, and the largest seen.
-        span: largest absolute value of the original network's output.
+        span: largest absolute value of the original network's output; of a softmax or sigmoid 1.
         rows: calibration rows.
         agreement: share of rows whose label is that of the original network; of places, share of equal ones.
         accuracy: shares of right labels of the original network and of the plan, where labels were given.
@@ -169,7 +173,8 @@ def measure(
     if labels is not None:
         right = check_labels(labels, rows)
         accuracy = (float((wanted == right).mean()), float((mine == right).mean()))
-    span = float(np.abs(exact).max(initial=0.0))
+    # a detector may be sure of all calibration rows: probabilities reach 1 all the same
+    span = float(np.abs(exact).max(initial=0.0)) if squash is None else 1.0
     if place:
         # every place is an answer
         agreement = float((np.rint(planned) == np.rint(exact)).mean()) if exact.size else 1.0

@@ -23,6 +23,8 @@ CALIBRATION_BYTES = 256 << 20
 # random inputs of which outputs are looked at where there is no calibration data; one of a network with more
 # elements than this
 RANDOM_ROWS, MANY_ELEMENTS = 4, 1_000_000
+# values of a drawn row lie in this part of their ranges at least
+NARROWEST = 16.0
 # ops whose results stay in an interval of their own, whatever comes in: no margin is needed beyond it
 _SATURATING = frozenset({"clip", "sigmoid", "tanh", "hard_sigmoid"})
 # ops by which clients give features scales of their own
@@ -241,6 +243,24 @@ def typical_outputs(graph: Graph, inputs: Mapping[str, Range]) -> dict[str, floa
     with np.errstate(all="ignore"):
         tops = {name: float(np.abs(value).max(initial=0.0)) for name, value in evaluate(graph, rows).items()}
     return {name: top for name, top in tops.items() if math.isfinite(top)}
+
+
+def drawn_rows(graph: Graph, inputs: Mapping[str, Range], count: int) -> dict[str, Array]:
+    """Inputs that stand for those of declared ranges, where no data does, by name.
+
+    Half of them are spread evenly over the ranges. The values of each of the others lie together, in a part of the
+    ranges between all of them and 1 / :data:`NARROWEST`, at a place of its own: rows of little variance.
+    """
+    rng = np.random.default_rng(1)
+    parts = np.where(np.arange(count) % 2, NARROWEST ** -rng.random(count), 1.0)
+    found = {}
+    for name in graph.inputs:
+        shape = (count, *graph.shapes[name])
+        part = parts.reshape((count,) + (1,) * len(graph.shapes[name]))
+        low, high = (np.broadcast_to(end, shape[1:]) for end in inputs[name])
+        place = rng.random((count,) + (1,) * len(graph.shapes[name])) * (1.0 - part)
+        found[name] = low + (place + part * rng.random(shape)) * (high - low)
+    return found
 
 
 def _shaped(node: Linear, pair: Pair) -> Pair:

@@ -24,6 +24,7 @@ def answers(predicted: Mapping[str, Any]) -> dict[str, Any]:
             "rigorous": predicted.get("worst_error"),
             "output_range": predicted.get("output_range"),
             "rounding_and_noise": predicted.get("planned_error"),
+            "drawn": predicted["max_error"] < predicted.get("propagated_error", predicted["max_error"]),
         }
     return found
 
@@ -58,7 +59,8 @@ def table(report: Report, *, verbose: bool) -> Table:
         )
         rows.add_row("", "against the original network, for rows that keep to their ranges")
     else:
-        rows.add_row("Error", f"about {error['likely']:.3g}, propagated; calibration data would tell")
+        source = "in rows drawn from the declared ranges" if error["drawn"] else "propagated"
+        rows.add_row("Error", f"about {error['likely']:.3g}, {source}; calibration data would tell")
     if "precision" in found:
         rows.add_row("Precision", precision_text(found["precision"]))
     if verbose:

@@ -6,6 +6,7 @@ Nothing is fetched before it is asked for. A file is believed when its SHA-256 i
 from __future__ import annotations
 
 import hashlib
+import importlib.util
 import json
 import os
 import shutil
@@ -139,8 +140,18 @@ def _known(name: str, table: str | Path | None) -> RealModel:
     return rows[name]
 
 
+def has_pip() -> bool:
+    """Whether ``python -m pip`` works here: environments that uv makes have no pip."""
+    return importlib.util.find_spec("pip") is not None
+
+
 def _download(package: str, version: str, folder: Path) -> Path:
     """The wheel of a package, by the user's pip with the user's settings."""
+    if not has_pip():
+        raise ZooError(
+            f"{package} {version} is fetched with pip, and {sys.executable} has none. "
+            f"Run `{sys.executable} -m ensurepip` (or `uv pip install pip`), then try again."
+        )
     place = folder / package
     command = [sys.executable, "-m", "pip", "download", "--no-deps", "--only-binary", ":all:", "--no-input", "--quiet"]
     command += [

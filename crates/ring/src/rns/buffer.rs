@@ -18,17 +18,34 @@ struct Pool {
     free: BTreeMap<usize, Vec<AlignedWords>>,
     words: usize,
     most: usize,
+    /// The least words that were here since [`Pool::release`]: nobody has needed them.
+    unused: usize,
 }
 
 impl Pool {
     const fn new(most: usize) -> Self {
-        Self { free: BTreeMap::new(), words: 0, most }
+        Self { free: BTreeMap::new(), words: 0, most, unused: 0 }
     }
 
     fn take(&mut self, len: usize) -> Option<AlignedWords> {
         let words = self.free.get_mut(&len)?.pop()?;
         self.words -= len;
+        self.unused = self.unused.min(self.words);
         Some(words)
+    }
+
+    /// Gives up as many words as nobody has needed since the last call, the longest buffers first.
+    fn release(&mut self) -> Vec<AlignedWords> {
+        let (mut left, mut out) = (self.unused, Vec::new());
+        for (len, list) in self.free.iter_mut().rev() {
+            let count = (left / len).min(list.len());
+            left -= count * len;
+            self.words -= count * len;
+            out.extend(list.drain(list.len() - count..));
+        }
+        self.free.retain(|_, list| !list.is_empty());
+        self.unused = self.words;
+        out
     }
 
     /// Keeps a buffer; where there is no room, buffers of other sizes, which are not in use now, give way. Returns what is not kept.
@@ -46,6 +63,7 @@ impl Pool {
             };
             out.extend(list.pop());
             self.words -= other;
+            self.unused = self.unused.min(self.words);
         }
         self.words += len;
         self.free.entry(len).or_default().push(words);
@@ -61,42 +79,63 @@ fn shared() -> MutexGuard<'static, Pool> {
     SHARED.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// A thread's pool; what is in it when the thread ends is left to the others.
-struct Own(RefCell<Pool>);
+/// Gives back to the allocator the buffers that all threads share and that nobody has needed since the last call; their bytes. A process that works
+/// now and then calls it now and then: after two calls without work between them nothing is left there. What a thread keeps for itself stays, 64 MiB at
+/// most of each thread that makes polynomials.
+#[must_use]
+pub fn release_buffers() -> usize {
+    // Freed without the lock.
+    let unused = shared().release();
+    unused.iter().map(|words| words.len() * size_of::<u64>()).sum()
+}
+
+/// A thread's pool, and the words that the thread has taken and not given back. What is in it when the thread ends is left to the others.
+struct Own(RefCell<(Pool, usize)>);
 
 impl Drop for Own {
     fn drop(&mut self) {
         let mut shared = shared();
-        for words in std::mem::take(&mut self.0.get_mut().free).into_values().flatten() {
+        for words in std::mem::take(&mut self.0.get_mut().0.free).into_values().flatten() {
             shared.keep(words);
         }
     }
 }
 
 thread_local! {
-    static POOL: Own = const { Own(RefCell::new(Pool::new(THREAD_WORDS))) };
+    static POOL: Own = const { Own(RefCell::new((Pool::new(THREAD_WORDS), 0))) };
 }
 
-/// Keeps a buffer of this thread.
+/// Keeps a buffer: for this thread, if it takes as many as it gives, else for all. A thread that only ends what others have made, as that of a session
+/// whose keys were read by the threads that compute, would hold buffers that it never uses.
 fn keep(words: AlignedWords) {
-    let mut left = Some(words);
+    let (mut left, mut rest) = (Some(words), Vec::new());
     // A thread that is ending has no pool any more.
-    let _ = POOL.try_with(|pool| {
-        let own = left.take().map_or_else(Vec::new, |words| pool.0.borrow_mut().keep(words));
-        if !own.is_empty() {
-            let mut shared = shared();
-            own.into_iter().for_each(|words| drop(shared.keep(words)));
+    let _ = POOL.try_with(|own| {
+        let (pool, taken) = &mut *own.0.borrow_mut();
+        let len = left.as_ref().map_or(0, |words| words.len());
+        if *taken >= len {
+            *taken -= len;
+            rest = left.take().map_or_else(Vec::new, |words| pool.keep(words));
         }
     });
-    if let Some(words) = left {
-        shared().keep(words);
+    if left.is_some() || !rest.is_empty() {
+        let mut shared = shared();
+        let out: Vec<AlignedWords> =
+            rest.into_iter().chain(left).flat_map(|words| shared.keep(words)).collect();
+        // Freed without the lock.
+        drop(shared);
+        drop(out);
     }
 }
 
 /// A buffer that is kept, else a new one.
 fn take(len: usize) -> AlignedWords {
-    let own = POOL.try_with(|pool| pool.0.borrow_mut().take(len)).ok().flatten();
-    own.or_else(|| shared().take(len)).unwrap_or_else(|| AlignedWords::new(len))
+    let own = POOL.try_with(|own| {
+        let (pool, taken) = &mut *own.0.borrow_mut();
+        *taken = taken.saturating_add(len);
+        pool.take(len)
+    });
+    own.ok().flatten().or_else(|| shared().take(len)).unwrap_or_else(|| AlignedWords::new(len))
 }
 
 /// A buffer that goes back to its thread's pool when dropped. Contents are not wiped: owners of secrets wipe.
@@ -172,6 +211,43 @@ mod tests {
         std::thread::spawn(marked).join().expect("a thread");
         let next = || Buffer::dirty(LEN).iter().all(|w| *w == 7);
         assert!(std::thread::spawn(next).join().expect("a thread"));
+    }
+
+    #[test]
+    fn a_thread_that_only_frees_keeps_nothing_for_itself() {
+        // No other test has buffers of this length.
+        const LEN: usize = (1 << 14) + 16;
+        let made: Vec<Buffer> = (0..8).map(|_| Buffer::zero(LEN)).collect();
+        let kept = std::thread::spawn(move || {
+            drop(made);
+            POOL.with(|own| own.0.borrow().0.words)
+        });
+        assert_eq!(kept.join().expect("a thread"), 0);
+        // They are there for all: nothing is taken from the system again.
+        assert!(shared().free.get(&LEN).is_some_and(|list| list.len() == 8));
+        let again = std::thread::spawn(|| {
+            let mut taken: Vec<Buffer> = (0..8).map(|_| Buffer::dirty(LEN)).collect();
+            assert!(shared().free.get(&LEN).is_none_or(Vec::is_empty));
+            taken.truncate(4);
+            POOL.with(|own| own.0.borrow().0.words)
+        });
+        assert_eq!(again.join().expect("a thread"), 4 * LEN, "what it has taken it keeps");
+    }
+
+    #[test]
+    fn what_nobody_needs_is_released() {
+        let of = AlignedWords::new;
+        let mut pool = Pool::new(10_000);
+        for len in [100, 100, 100, 500] {
+            assert!(pool.keep(of(len)).is_empty());
+        }
+        assert!(pool.release().is_empty(), "all of it came since the last call");
+        let taken = pool.take(500).expect("it is there");
+        assert!(pool.keep(taken).is_empty());
+        // 300 words were not needed; the buffer of 500 was.
+        assert_eq!(pool.release().iter().map(|w| w.len()).sum::<usize>(), 300);
+        assert_eq!((pool.words, pool.release().len()), (500, 1));
+        assert!(pool.release().is_empty() && pool.free.is_empty());
     }
 
     #[test]

@@ -57,7 +57,7 @@ impl WeightPoly {
         Ok(Self(hat))
     }
 
-    /// Times `factor`, a residue.
+    /// The polynomial times a residue `factor` below the prime, in evaluation form.
     #[must_use]
     pub fn times(mut self, context: &PackedContext, factor: u64) -> Self {
         let modulus = context.inner.modulus;

@@ -8,21 +8,24 @@
 //! renamed, so that it is whole or not there; one whose bytes have another hash than its name says is removed. All files together stay
 //! within [`KeyPolicy::quota`]: those that were used longest ago make room. A disk that is full, or a folder that is gone, costs clients
 //! their way again and nothing else.
+//!
+//! Several servers may share a folder, on one machine or on a file system that several have in common and that knows locks. Who makes room
+//! holds the lock of the folder. Who writes a file holds the file's own: one that is unfinished and not locked is a killed server's, and goes.
 
 use super::messages::KeyFrame;
 use crate::error::{Error, StoreError};
 use crate::store::{self, Found};
 use sha2::{Digest, Sha256};
-use std::fs::{File, TryLockError};
-use std::io::{Read, Write};
+use std::fs::File;
+use std::io::{ErrorKind, Read, Write};
 use std::path::{Path, PathBuf};
-use std::sync::{Mutex, PoisonError};
+use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, SystemTime};
 
 /// End of the names of whole files, and of those that are being written.
 const SUFFIX: &str = ".keys";
 const PART: &str = ".part";
-/// The file that says that a server uses the folder.
+/// The file whose lock is the folder's.
 const LOCK: &str = "lock";
 
 /// What a folder of keys may take, and for how long.
@@ -61,50 +64,51 @@ impl KeyHash {
     }
 }
 
-/// A server's folder of evaluation keys; shared by all sessions, and by no other process.
+/// A server's folder of evaluation keys; shared by all sessions, and with other servers.
 pub struct KeyStore {
     path: PathBuf,
     policy: KeyPolicy,
-    /// Locked as long as the server lives.
-    _lock: File,
-    writing: Mutex<Written>,
-}
-
-/// What is on its way into the folder.
-#[derive(Default)]
-struct Written {
-    bytes: u64,
-    files: u64,
+    /// The lock of the folder. The mutex keeps threads apart, which have one lock of the file together.
+    lock: Mutex<File>,
 }
 
 fn is_keys(name: &str) -> bool {
     name.strip_suffix(SUFFIX).is_some_and(|n| store::is_hex(n, 64))
 }
 
+/// The folder's lock, until it is dropped.
+struct Locked<'a>(MutexGuard<'a, File>);
+
+impl Drop for Locked<'_> {
+    fn drop(&mut self) {
+        // It goes with the process otherwise.
+        let _ = self.0.unlock();
+    }
+}
+
 impl KeyStore {
     /// Makes the folder if there is none, and removes what is out of date and what a killed server has not finished.
     ///
     /// # Errors
-    /// [`Error::Store`] when the file system refuses, or another server uses the folder.
+    /// [`Error::Store`] when the file system refuses, or knows no locks.
     pub fn open(path: &Path, policy: KeyPolicy) -> Result<Self, Error> {
         let refused = |source| Error::from(StoreError::Keys { path: path.to_owned(), source });
         store::create_folder(path).map_err(refused)?;
         let lock = File::options().write(true).create(true).truncate(false).open(path.join(LOCK));
-        let lock = lock.map_err(refused)?;
-        match lock.try_lock() {
-            Ok(()) => {}
-            Err(TryLockError::WouldBlock) => {
-                return Err(StoreError::KeysInUse { path: path.to_owned() }.into())
-            }
-            Err(TryLockError::Error(e)) => return Err(refused(e)),
+        let kept = Self { path: path.to_owned(), policy, lock: Mutex::new(lock.map_err(refused)?) };
+        {
+            let locked = kept.lock().map_err(refused)?;
+            // A quota that has become smaller holds, too.
+            kept.make_room(0, &locked).map_err(refused)?;
         }
-        for file in store::files(path, |name| name.ends_with(PART)).map_err(refused)? {
-            std::fs::remove_file(file.path).map_err(refused)?;
-        }
-        let kept = Self { path: path.to_owned(), policy, _lock: lock, writing: Mutex::default() };
-        // A quota that has become smaller holds, too.
-        kept.make_room(0, 0).map_err(refused)?;
         Ok(kept)
+    }
+
+    /// Waits for the lock of the folder; others hold it as long as they look through it.
+    fn lock(&self) -> std::io::Result<Locked<'_>> {
+        let file = self.lock.lock().unwrap_or_else(PoisonError::into_inner);
+        file.lock()?;
+        Ok(Locked(file))
     }
 
     fn file(&self, hash: &[u8; 32]) -> PathBuf {
@@ -158,16 +162,24 @@ impl KeyStore {
         let _ = std::fs::remove_file(path);
     }
 
-    /// Removes what is out of date and, of the rest, what was used longest ago, until so many more bytes fit; whether they do.
-    fn make_room(&self, more: u64, writing: u64) -> std::io::Result<bool> {
+    /// Removes what is out of date or a killed server's and, of the rest, what was used longest ago, until so many more bytes fit; whether they do.
+    fn make_room(&self, more: u64, _locked: &Locked<'_>) -> std::io::Result<bool> {
+        let mut written = more;
+        for part in store::files(&self.path, |name| name.ends_with(PART))? {
+            if File::open(&part.path).is_ok_and(|file| file.try_lock().is_ok()) {
+                std::fs::remove_file(&part.path)?;
+            } else {
+                written = written.saturating_add(part.bytes);
+            }
+        }
         store::expire(&store::files(&self.path, is_keys)?, self.policy.age);
-        let mut files = store::files(&self.path, is_keys)?;
-        files.sort_by_key(|f: &Found| f.used);
-        let mut all = files.iter().fold(writing.saturating_add(more), |sum, f| sum.saturating_add(f.bytes));
         // What does not fit at all drives nobody out.
-        if more.saturating_add(writing) > self.policy.quota {
+        if written > self.policy.quota {
             return Ok(false);
         }
+        let mut files = store::files(&self.path, is_keys)?;
+        files.sort_by_key(|f: &Found| f.used);
+        let mut all = files.iter().fold(written, |sum, f| sum.saturating_add(f.bytes));
         for file in files {
             if all <= self.policy.quota {
                 break;
@@ -180,16 +192,9 @@ impl KeyStore {
 
     /// Begins to keep a set of keys, unless there is no room.
     pub(super) fn begin(&self, bytes: u64) -> Option<Writing<'_>> {
-        let mut writing = self.writing.lock().unwrap_or_else(PoisonError::into_inner);
-        let begun = self.make_room(bytes, writing.bytes).and_then(|fits| {
-            let path = self.path.join(format!("{}{PART}", writing.files));
-            Ok(if fits { Some((store::create_private(&path)?, path)) } else { None })
-        });
-        match begun {
+        match self.part(bytes) {
             Ok(Some((file, path))) => {
-                writing.bytes += bytes;
-                writing.files += 1;
-                Some(Writing { store: self, file: Some(file), path, bytes, hash: KeyHash::new() })
+                Some(Writing { store: self, file: Some(file), path, hash: KeyHash::new() })
             }
             Ok(None) => None,
             Err(error) => {
@@ -197,6 +202,28 @@ impl KeyStore {
                 None
             }
         }
+    }
+
+    /// A file of the length that it will have, so that others count it; locked, so that they know that somebody writes it.
+    fn part(&self, bytes: u64) -> std::io::Result<Option<(File, PathBuf)>> {
+        let locked = self.lock()?;
+        if !self.make_room(bytes, &locked)? {
+            return Ok(None);
+        }
+        let mut number = 0_u64;
+        let (file, path) = loop {
+            let path = self.path.join(format!("{number}{PART}"));
+            match store::create_private(&path) {
+                Err(e) if e.kind() == ErrorKind::AlreadyExists => number += 1,
+                created => break (created?, path),
+            }
+        };
+        let ready = file.lock().and_then(|()| file.set_len(bytes));
+        if ready.is_err() {
+            // It is this server's own, and empty.
+            let _ = std::fs::remove_file(&path);
+        }
+        ready.map(|()| Some((file, path)))
     }
 }
 
@@ -206,7 +233,6 @@ pub(super) struct Writing<'a> {
     /// `None` when it could not be written.
     file: Option<File>,
     path: PathBuf,
-    bytes: u64,
     hash: KeyHash,
 }
 
@@ -216,24 +242,34 @@ impl Writing<'_> {
         self.hash.add(key, bytes);
         if let Some(Err(error)) = self.file.as_mut().map(|file| file.write_all(bytes)) {
             tracing::warn!(%error, "keys of a client are not kept");
-            self.file = None;
+            self.give_up();
         }
     }
 
     /// All keys have come, and the server has read them.
     pub(super) fn finish(mut self) {
         let path = self.store.file(&self.hash.clone().finish());
-        if let Some(Err(error)) = self.file.take().map(|file| store::publish(&file, &self.path, &path)) {
-            tracing::warn!(%error, "keys of a client are not kept");
+        let published = self.file.as_ref().map(|file| store::publish(file, &self.path, &path));
+        match published {
+            Some(Err(error)) => tracing::warn!(%error, "keys of a client are not kept"),
+            // It has its name, and the one that it was written under may be another's by now.
+            Some(Ok(())) => self.file = None,
+            None => {}
+        }
+    }
+
+    /// Removes the file while its lock says that it is this server's.
+    fn give_up(&mut self) {
+        if let Some(file) = self.file.take() {
+            // The folder may be gone.
+            let _ = std::fs::remove_file(&self.path);
+            drop(file);
         }
     }
 }
 
 impl Drop for Writing<'_> {
     fn drop(&mut self) {
-        // There is none where it was given its name.
-        let _ = std::fs::remove_file(&self.path);
-        let mut writing = self.store.writing.lock().unwrap_or_else(PoisonError::into_inner);
-        writing.bytes = writing.bytes.saturating_sub(self.bytes);
+        self.give_up();
     }
 }

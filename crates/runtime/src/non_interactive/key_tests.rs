@@ -173,13 +173,32 @@ fn all_keys_stay_within_the_quota_and_those_used_longest_ago_make_room() {
 }
 
 #[test]
-fn one_folder_serves_one_server() {
-    let home = Temporary::new("lock");
-    let store = home.store(KeyPolicy::default());
-    let second = KeyStore::open(&home.0.join("server"), KeyPolicy::default());
-    assert!(matches!(second, Err(Error::Store(StoreError::KeysInUse { .. }))));
-    drop(store);
-    home.store(KeyPolicy::default());
+fn servers_share_a_folder() {
+    let (home, model) = (Temporary::new("shared"), model());
+    let (wire, one) = sizes(&model);
+    let own = home.0.join("client");
+    let policy = KeyPolicy { quota: 2 * one + one / 2, ..KeyPolicy::default() };
+    let (first, second) = (home.store(policy), home.store(policy));
+    assert!(session(&model, Some(&first), Some(&own), "a") >= wire);
+    assert!(session(&model, Some(&second), Some(&own), "a") < 64, "what one was sent, the other knows");
+    // What one server writes counts for the other, and stays when a third one starts.
+    let (left, right) = (first.begin(one).unwrap(), second.begin(one).unwrap());
+    assert_eq!((files(&home.0.join("server"), ".part").len(), home.kept().len()), (2, 0));
+    assert!(first.begin(one).is_none() && second.begin(one).is_none());
+    let third = home.store(policy);
+    assert_eq!(files(&home.0.join("server"), ".part").len(), 2);
+    drop(left);
+    assert!(third.begin(one).is_some());
+    drop(right);
+    assert!(files(&home.0.join("server"), ".part").is_empty());
+    // Many at once.
+    std::thread::scope(|s| {
+        for (number, store) in [&first, &second, &third, &first, &second].into_iter().enumerate() {
+            let (model, own) = (&model, own.clone());
+            s.spawn(move || session(model, Some(store), Some(&own), &format!("client {number}")));
+        }
+    });
+    assert!((1..=2).contains(&home.kept().len()), "within the quota");
     std::fs::write(home.0.join("file"), b"").unwrap();
     let refused = KeyStore::open(&home.0.join("file"), KeyPolicy::default());
     assert!(matches!(refused, Err(Error::Store(StoreError::Keys { .. }))));

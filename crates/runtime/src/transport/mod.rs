@@ -11,6 +11,7 @@ mod metrics;
 mod models;
 mod pages_server;
 mod peers;
+mod proxied;
 mod raw;
 mod raw_server;
 mod record;
@@ -18,6 +19,7 @@ pub mod server;
 mod slots;
 mod tls;
 mod token;
+mod turns;
 mod websocket;
 mod websocket_server;
 

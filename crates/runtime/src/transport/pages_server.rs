@@ -145,6 +145,7 @@ fn find(shared: &Shared, name: &str, asker: Asker, headers: &HeaderMap) -> Resul
         let Some(Extension(ConnectInfo(peer))) = asker.1 else {
             return Err(ProtocolError::Unauthorized.into());
         };
+        let peer = shared.reception.peers.client(peer);
         let owner = shared.reception.owner(peer, bearer(headers).unwrap_or_default());
         owner.inspect_err(|e| shared.metrics.count(e))?;
     }
@@ -215,6 +216,7 @@ fn open(
     headers: &HeaderMap,
     socket: WebSocketUpgrade,
 ) -> Response {
+    let peer = shared.reception.peers.client(peer);
     if !may_open(headers, &shared.origins) {
         let why = "this server does not take pages of other origins; its operator can name yours\n";
         return (StatusCode::FORBIDDEN, why).into_response();
@@ -240,10 +242,10 @@ fn open(
             Err(e) => return refuse(&e.into()),
         }
     };
-    let Some(place) = shared.place() else {
+    let (shared, caller) = (shared.clone(), Caller { peer, owner, model });
+    let Some(place) = shared.place(&caller) else {
         return (StatusCode::SERVICE_UNAVAILABLE, "stopping\n").into_response();
     };
-    let (shared, caller) = (shared.clone(), Caller { peer, owner, model });
     socket.max_message_size(limit).max_frame_size(limit).on_upgrade(move |socket| async move {
         shared.pump(websocket_server::halves(socket), place, caller).await;
     })

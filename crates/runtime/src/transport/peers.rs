@@ -77,11 +77,18 @@ pub(super) struct Peers {
     ledgers: Mutex<HashMap<String, Ledger>>,
     /// Certificates of connections that are open, by the peer's address and port.
     certificates: Mutex<HashMap<SocketAddr, String>>,
+    /// Clients of connections that a proxy passes on, by the proxy's address and port.
+    proxied: Mutex<HashMap<SocketAddr, SocketAddr>>,
 }
 
 impl Peers {
     pub(super) fn new(limits: PeerLimits) -> Arc<Self> {
-        Arc::new(Self { limits, ledgers: Mutex::default(), certificates: Mutex::default() })
+        Arc::new(Self {
+            limits,
+            ledgers: Mutex::default(),
+            certificates: Mutex::default(),
+            proxied: Mutex::default(),
+        })
     }
 
     fn ledgers(&self) -> MutexGuard<'_, HashMap<String, Ledger>> {
@@ -92,17 +99,26 @@ impl Peers {
         self.certificates.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Counts a connection; `None` when its address has as many as it may.
-    pub(super) fn connect(self: &Arc<Self>, peer: SocketAddr) -> Option<Connected> {
+    /// Counts a connection; `None` when its address has as many as it may, or as many as `most` where connections are scarce.
+    pub(super) fn connect(self: &Arc<Self>, peer: SocketAddr, most: Option<usize>) -> Option<Connected> {
         let name = address(peer.ip());
         let mut ledgers = self.ledgers();
         forget(&mut ledgers);
         let ledger = ledgers.entry(name.clone()).or_default();
-        if self.limits.connections.is_some_and(|most| ledger.connections >= most) {
+        if self.limits.connections.into_iter().chain(most).any(|most| ledger.connections >= most) {
             return None;
         }
         ledger.connections += 1;
-        Some(Connected { peers: self.clone(), peer, name })
+        Some(Connected { peers: self.clone(), peer, proxy: None, name })
+    }
+
+    fn proxied(&self) -> MutexGuard<'_, HashMap<SocketAddr, SocketAddr>> {
+        self.proxied.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// The client of a connection: its other end, or whom a proxy there speaks for.
+    pub(super) fn client(&self, end: SocketAddr) -> SocketAddr {
+        self.proxied().get(&end).copied().unwrap_or(end)
     }
 
     /// The name of a peer: of its token's owner, of its certificate, or its address.
@@ -174,6 +190,7 @@ fn address(ip: IpAddr) -> String {
 pub(super) struct Connected {
     peers: Arc<Peers>,
     peer: SocketAddr,
+    proxy: Option<SocketAddr>,
     name: String,
 }
 
@@ -182,11 +199,20 @@ impl Connected {
     pub(super) fn certified(&self, name: String) {
         self.peers.certificates().insert(self.peer, name);
     }
+
+    /// The connection's other end is a proxy that passes it on.
+    pub(super) fn through(&mut self, proxy: SocketAddr) {
+        self.peers.proxied().insert(proxy, self.peer);
+        self.proxy = Some(proxy);
+    }
 }
 
 impl Drop for Connected {
     fn drop(&mut self) {
         self.peers.certificates().remove(&self.peer);
+        if let Some(proxy) = &self.proxy {
+            self.peers.proxied().remove(proxy);
+        }
         if let Some(ledger) = self.peers.ledgers().get_mut(&self.name) {
             ledger.connections -= 1;
         }
@@ -275,11 +301,16 @@ mod tests {
             hourly_bytes_of_all: Some(150),
         };
         let peers = Peers::new(limits);
-        let [first, second, third] = [1, 2, 3].map(|port| peers.connect(peer(&format!("10.0.0.1:{port}"))));
+        let [first, second, third] =
+            [1, 2, 3].map(|port| peers.connect(peer(&format!("10.0.0.1:{port}")), None));
         assert!(first.is_some() && second.is_some() && third.is_none());
-        assert!(peers.connect(peer("10.0.0.2:1")).is_some());
+        assert!(peers.connect(peer("10.0.0.2:1"), Some(1)).is_some());
         drop(first);
-        assert!(peers.connect(peer("10.0.0.1:4")).is_some());
+        assert!(
+            peers.connect(peer("10.0.0.1:4"), Some(1)).is_none(),
+            "it has one, and connections are scarce"
+        );
+        assert!(peers.connect(peer("10.0.0.1:4"), None).is_some());
         let account = |name: &str| peers.account(name.to_owned());
         let (mut a, mut again, mut b) = (account("a"), account("a"), account("b"));
         a.begin(7).unwrap();
@@ -305,7 +336,7 @@ mod tests {
         assert_eq!(name("[2001:db8:1:2:3::4]:1"), name("[2001:db8:1:2:ffff::]:9"));
         assert_ne!(name("[2001:db8:1:2::]:1"), name("[2001:db8:1:3::]:1"));
         assert_eq!(name("[::ffff:10.0.0.1]:1"), "10.0.0.1");
-        let held = peers.connect(peer("10.0.0.1:5")).unwrap();
+        let held = peers.connect(peer("10.0.0.1:5"), None).unwrap();
         held.certified("certificate:ab".into());
         assert_eq!(name("10.0.0.1:5"), "certificate:ab");
         assert_eq!(peers.name(peer("10.0.0.1:5"), Some("ann")), "token:ann");
@@ -333,7 +364,7 @@ mod tests {
     #[test]
     fn strangers_are_forgotten() {
         let peers = Peers::new(PeerLimits::default());
-        let kept = peers.connect(peer("[2001:db8::]:1"));
+        let kept = peers.connect(peer("[2001:db8::]:1"), None);
         for i in 0..3 * KEPT {
             peers.failed(peer(&format!("10.{}.{}.{}:1", i >> 16, i >> 8 & 255, i & 255)));
         }

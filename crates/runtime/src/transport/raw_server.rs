@@ -3,7 +3,7 @@
 use super::bridge::{Arrival, Sink, Source};
 use super::counted::Counted;
 use super::server::{serve_raw, Acceptor, Shared};
-use super::tls;
+use super::{proxied, tls};
 use crate::error::{Error, TransportError};
 use crate::wire::{announced, Pool, HEADER, MAGIC};
 use axum_server::accept::Accept;
@@ -44,13 +44,23 @@ impl<S: Send + 'static> Accept<TcpStream, S> for Door {
 
 impl Door {
     /// Gives back a connection that speaks HTTP; the error of all others says that they are over.
-    async fn enter(self, stream: TcpStream) -> IoResult<Box<dyn Carrier>> {
+    async fn enter(self, mut stream: TcpStream) -> IoResult<Box<dyn Carrier>> {
         let late = |_| IoError::from(ErrorKind::TimedOut);
         let full = |_| IoError::from(ErrorKind::ResourceBusy);
         let permit = self.shared.connections.clone().try_acquire_owned().map_err(full)?;
-        let peer = stream.peer_addr()?;
-        let connected = self.shared.reception.peers.connect(peer).ok_or(ErrorKind::ResourceBusy)?;
+        let end = stream.peer_addr()?;
         stream.set_nodelay(true)?;
+        let client = if self.shared.proxies.contains(&end.ip().to_canonical()) {
+            tokio::time::timeout(self.handshake, proxied::client(&mut stream)).await.map_err(late)??
+        } else {
+            None
+        };
+        let (peer, most) = (client.unwrap_or(end), self.shared.scarce());
+        let connected = self.shared.reception.peers.connect(peer, most);
+        let mut connected = connected.ok_or(ErrorKind::ResourceBusy)?;
+        if client.is_some() {
+            connected.through(end);
+        }
         match &self.tls {
             None => {
                 if !tokio::time::timeout(self.handshake, begins_a_frame(&stream)).await.map_err(late)?? {
@@ -79,12 +89,15 @@ impl Door {
 
 /// Whether a connection begins with a frame's magic; reads nothing.
 async fn begins_a_frame(stream: &TcpStream) -> IoResult<bool> {
+    let mut pause = Duration::from_millis(5);
     loop {
         let mut first = [0; MAGIC.len()];
         match stream.peek(&mut first).await? {
-            1 if first[0] == MAGIC[0] => tokio::time::sleep(Duration::from_millis(5)).await,
+            // Nothing tells of the second byte; who keeps it back is looked at more and more rarely.
+            1 if first[0] == MAGIC[0] => tokio::time::sleep(pause).await,
             n => return Ok(n == MAGIC.len() && first == MAGIC),
         }
+        pause = (2 * pause).min(Duration::from_millis(320));
     }
 }
 

@@ -21,7 +21,7 @@ use axum_server::Handle;
 use hyper_util::rt::{TokioExecutor, TokioTimer};
 use hyper_util::server::conn::auto::Builder;
 use std::fs::File;
-use std::net::{SocketAddr, TcpListener, ToSocketAddrs};
+use std::net::{IpAddr, SocketAddr, TcpListener, ToSocketAddrs};
 use std::path::PathBuf;
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, Mutex, PoisonError, RwLock};
@@ -31,6 +31,11 @@ use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::sync::{watch, Semaphore};
 use tokio_rustls::TlsAcceptor;
 
+/// How often buffers that no session has needed meanwhile are given back.
+const RELEASE: Duration = Duration::from_secs(5);
+/// Of so many parts of all connections the last is for addresses that have few.
+const SCARCE: usize = 8;
+
 /// What a server grants: sessions, memory, time.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ServerLimits {
@@ -39,9 +44,10 @@ pub struct ServerLimits {
     /// Bytes that all sessions and guests together may hold. A session asks for what its block takes when the block begins, and waits until it is free;
     /// what a session holds between blocks lowers the number of sessions.
     pub memory_bytes: u64,
-    /// Connections at once, of clients and of those that ask for `/healthz` or `/metrics`. Others are closed as they come.
+    /// Connections at once, of clients and of those that ask for `/healthz` or `/metrics`. Others are closed as they come. The last eighth is for
+    /// addresses that have less than an eighth.
     pub connections: usize,
-    /// Clients at once that have greeted, or are about to, and sent nothing to work on. When one more comes, the oldest is refused.
+    /// Clients at once that have connected and hold no slot. When one more comes, one of the peer that has most of them is refused.
     pub guests: usize,
     /// Longest wait for a slot when all are taken.
     pub line: Duration,
@@ -106,6 +112,8 @@ pub struct ServerOptions {
     pub admin: Option<(String, u16)>,
     /// Whether clients that ask for a model that there is not learn the names of those that there are.
     pub list_models: bool,
+    /// Addresses of proxies, each of whose connections begins with a PROXY header (version 2) that says who the client is.
+    pub proxies: Vec<IpAddr>,
 }
 
 pub(super) struct Shared {
@@ -114,6 +122,7 @@ pub(super) struct Shared {
     pub(super) slots: Arc<Slots>,
     pub(super) connections: Arc<Semaphore>,
     pub(super) origins: Vec<String>,
+    pub(super) proxies: Vec<IpAddr>,
     memory: Memory,
     division: Division,
     phase: watch::Sender<Phase>,
@@ -363,6 +372,17 @@ async fn serve(
             sender.send_replace(Phase::Stopping);
         }
     });
+    tokio::spawn(async {
+        loop {
+            tokio::time::sleep(RELEASE).await;
+            // It may free a gigabyte, which takes a while.
+            match tokio::task::spawn_blocking(hushnet_ring::rns::release_buffers).await {
+                Ok(0) => {}
+                Ok(bytes) => tracing::debug!(bytes, "buffers of sessions that ended are given back"),
+                Err(_) => break,
+            }
+        }
+    });
     let io = |e: std::io::Error| TransportError::Io(e.to_string());
     let app = pages_server::of_clients(shared.clone(), admin.is_none());
     if let Some(listener) = admin {
@@ -395,8 +415,9 @@ where
     W: AsyncWrite + Send + Unpin + 'static,
 {
     let (source, mut sink) = raw_server::halves(read, write);
-    if let Some(place) = shared.place() {
-        return shared.pump((source, sink), place, Caller::new(peer)).await;
+    let caller = Caller::new(peer);
+    if let Some(place) = shared.place(&caller) {
+        return shared.pump((source, sink), place, caller).await;
     }
     let (code, message) = Error::from(TransportError::Shutdown).for_peer();
     if let Ok(frame) = FrameBuilder::message(Kind::Error, &Failure { code, message, seconds: 0 }) {
@@ -429,6 +450,7 @@ impl Shared {
             slots: Slots::new(rules),
             connections: Arc::new(Semaphore::new(limits.connections.clamp(1, Semaphore::MAX_PERMITS))),
             origins: options.origins.clone(),
+            proxies: options.proxies.iter().map(IpAddr::to_canonical).collect(),
             memory,
             division,
             phase: watch::Sender::new(Phase::Running),
@@ -441,12 +463,19 @@ impl Shared {
     }
 
     /// A place for one more client, unless the server is being stopped.
-    pub(super) fn place(&self) -> Option<Arc<Place>> {
-        let place = self.slots.enter().map(Arc::new);
+    pub(super) fn place(&self, caller: &Caller) -> Option<Arc<Place>> {
+        let peer = self.reception.peers.name(caller.peer, caller.owner.as_deref());
+        let place = self.slots.enter(&peer).map(Arc::new);
         if place.is_none() {
             self.metrics.refused.fetch_add(1, Ordering::Relaxed);
         }
         place
+    }
+
+    /// Connections that one address may have where the last eighth of all is in use; `None` where it is not.
+    pub(super) fn scarce(&self) -> Option<usize> {
+        let eighth = self.limits.connections / SCARCE;
+        (self.connections.available_permits() < eighth).then_some(eighth)
     }
 
     /// One session over a carrier.
@@ -507,6 +536,7 @@ fn session(shared: &Arc<Shared>, mut bridge: Bridge, place: &Place, caller: &Cal
         }
     };
     tracing::info!(session = number, %peer, who, model = model.name, "a client greets");
+    place.belongs(&who);
     place.needs(shared.memory.grains(model.served.memory().session));
     let reading = Reading { largest: model.served.largest_frame(), queue: model.queue() };
     bridge.admit(reading, shared.reception.peers.account(who.clone()));

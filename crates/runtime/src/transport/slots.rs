@@ -1,17 +1,18 @@
 //! Who is served, and who waits: places of connected clients.
 //!
-//! A client that greets takes no slot. It is a *guest* until it sends something to work on; then it waits in line for a slot, first come, first
-//! served. Guests are many and cheap. When there are too many, the one that came first gives its place. A session that keeps the server
-//! waiting while others stand in line gives its slot, as [`Rules`] say.
+//! A client that greets takes no slot. It is a *guest* until it sends something to work on; then it waits in line for a slot, in which peers take
+//! turns ([`super::turns`]). Guests and those in line are many and cheap. When there are too many, the peer that has most of them gives one. A
+//! session that keeps the server waiting while others stand in line gives its slot, as [`Rules`] say.
 
 use super::histogram::{Histogram, LENGTHS, SECONDS};
 use super::memory::{Memory, Share};
-use std::collections::BTreeMap;
-use std::future::Future;
+use super::turns::{Held, Name, Turns};
+use std::cmp::Reverse;
+use std::collections::{BTreeMap, HashMap};
 use std::sync::atomic::{AtomicU32, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::{Duration, Instant};
-use tokio::sync::{watch, AcquireError, Notify, OwnedSemaphorePermit, Semaphore};
+use tokio::sync::{watch, Notify};
 
 /// How often somebody in line looks for a session that has to give its slot.
 const LOOK: Duration = Duration::from_millis(50);
@@ -33,8 +34,9 @@ pub(super) struct Rules {
     pub shares: [u32; Share::ALL],
     /// Longest wait in line.
     pub line: Duration,
-    /// A session keeps its slot so long without a frame, divided by one more than there are in line, by eight at most, when others wait; and longer
-    /// by ten times what the server worked for it.
+    /// A session keeps its slot so long without a frame when others wait, divided by one more than stand in line of its own peer and other peers
+    /// that do, by eight at most. It keeps it longer by ten times what the server worked for it, divided by the slots of its peer where a peer in
+    /// line has fewer.
     pub patience: Duration,
     /// Age at which a session gives its slot between two blocks, and twice that within one, when others wait.
     pub session: Duration,
@@ -64,8 +66,15 @@ pub(super) struct Count {
     pub reserved: [u64; 2],
 }
 
+/// A client that holds no slot.
+struct Outside {
+    peer: Name,
+    gives: Arc<Notify>,
+}
+
 /// A session that holds a slot.
 struct Holder {
+    peer: Name,
     since: Instant,
     worked: Duration,
     /// Since when the server waits for its client; whether between two blocks.
@@ -78,22 +87,58 @@ struct Holder {
 #[derive(Default)]
 struct State {
     next: u64,
-    guests: BTreeMap<u64, Arc<Notify>>,
+    guests: BTreeMap<u64, Outside>,
+    /// Those that stand in line for a slot.
+    queued: BTreeMap<u64, Outside>,
     holders: BTreeMap<u64, Holder>,
+    /// Clients in line by peer, for a slot or for memory.
+    lines: HashMap<Name, usize>,
     in_line: usize,
     active: usize,
     begun: u64,
     most_reserved: u64,
 }
 
+impl State {
+    /// Tells a client that holds no slot to give its place: of the peer that has most of them its oldest guest, else its last in line.
+    fn give_place(&mut self) {
+        let mut peers: HashMap<&Name, (usize, Option<u64>, u64)> = HashMap::new();
+        for (number, outside) in &self.queued {
+            let (count, _, last) = peers.entry(&outside.peer).or_default();
+            (*count, *last) = (*count + 1, *number);
+        }
+        for (number, outside) in &self.guests {
+            let (count, oldest, _) = peers.entry(&outside.peer).or_default();
+            (*count, *oldest) = (*count + 1, oldest.or(Some(*number)));
+        }
+        // Of peers that have as many, the one whose guest came first; those with none come last.
+        let most = peers.values().max_by_key(|(count, oldest, _)| (*count, oldest.map(Reverse)));
+        let outside = match most {
+            Some((_, Some(oldest), _)) => self.guests.remove(&oldest.clone()),
+            Some((_, None, last)) => self.queued.remove(&last.clone()),
+            None => None,
+        };
+        if let Some(outside) = outside {
+            outside.gives.notify_one();
+        }
+    }
+
+    /// Sessions that each peer has in work.
+    fn held(&self) -> HashMap<&Name, u32> {
+        let mut held = HashMap::new();
+        self.holders.values().for_each(|h| *held.entry(&h.peer).or_default() += 1);
+        held
+    }
+}
+
 /// All places of a server.
 pub(super) struct Slots {
     rules: Rules,
-    free: Arc<Semaphore>,
-    memory: Arc<Semaphore>,
+    /// Slots, and the memory that comes with them.
+    free: Arc<Turns>,
     /// Memory for set-ups and for blocks.
-    shares: [Arc<Semaphore>; Share::ALL],
-    /// Clients at once that have sent nothing to work on; follows from the models.
+    shares: [Arc<Turns>; Share::ALL],
+    /// Clients at once that hold no slot; follows from the models.
     guests: AtomicUsize,
     /// Grains that a session takes at least; follows from the models.
     least: AtomicU32,
@@ -104,16 +149,12 @@ pub(super) struct Slots {
     state: Mutex<State>,
 }
 
-/// A slot with its memory.
-type Slot = (OwnedSemaphorePermit, OwnedSemaphorePermit);
-
 impl Slots {
     pub(super) fn new(rules: Rules) -> Arc<Self> {
         Arc::new(Self {
             rules,
-            free: Arc::new(Semaphore::new(rules.slots)),
-            memory: Arc::new(Semaphore::new(rules.memory as usize)),
-            shares: rules.shares.map(|grains| Arc::new(Semaphore::new(grains as usize))),
+            free: Turns::new(rules.slots, rules.memory),
+            shares: rules.shares.map(|grains| Turns::new(usize::MAX, grains)),
             guests: AtomicUsize::new(1),
             least: AtomicU32::new(0),
             waits: Histogram::new(SECONDS),
@@ -130,9 +171,8 @@ impl Slots {
 
     /// Bytes that sessions have reserved.
     fn reserved(&self) -> u64 {
-        let shares = self.rules.shares.iter().zip(&self.shares).chain([(&self.rules.memory, &self.memory)]);
-        let grains =
-            shares.map(|(all, free)| (*all as usize).saturating_sub(free.available_permits()) as u64);
+        let shares = self.rules.shares.iter().zip(&self.shares).chain([(&self.rules.memory, &self.free)]);
+        let grains = shares.map(|(all, turns)| u64::from(all.saturating_sub(turns.free().1)));
         self.rules.unit.bytes(grains.sum())
     }
 
@@ -143,48 +183,38 @@ impl Slots {
         state.most_reserved = state.most_reserved.max(reserved);
     }
 
-    /// A slot and so many grains, each first come, first served.
-    async fn slot(&self, grains: u32) -> Result<Slot, AcquireError> {
-        let slot = self.free.clone().acquire_owned().await?;
-        Ok((slot, self.memory.clone().acquire_many_owned(grains).await?))
-    }
-
     fn state(&self) -> MutexGuard<'_, State> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// A place for a client that has connected; `None` when the server is being stopped.
-    pub(super) fn enter(self: &Arc<Self>) -> Option<Place> {
+    /// A place for a client of a peer that has connected; `None` when the server is being stopped.
+    pub(super) fn enter(self: &Arc<Self>, peer: &str) -> Option<Place> {
         if self.free.is_closed() {
             return None;
         }
         let mut state = self.state();
-        if state.guests.len() >= self.guests.load(Ordering::Relaxed) {
-            if let Some((_, gives)) = state.guests.pop_first() {
-                gives.notify_one();
-            }
+        if state.guests.len() + state.queued.len() >= self.guests.load(Ordering::Relaxed) {
+            state.give_place();
         }
-        let (number, gives) = (state.next, Arc::new(Notify::new()));
+        let (number, gives, peer) = (state.next, Arc::new(Notify::new()), Name::from(peer));
         state.next += 1;
-        state.guests.insert(number, gives.clone());
+        state.guests.insert(number, Outside { peer: peer.clone(), gives: gives.clone() });
         drop(state);
         let (slots, turned, need) = (self.clone(), Mutex::new(Instant::now()), AtomicU32::new(0));
         let (slot, begun, memory) = (OnceLock::new(), watch::Sender::new(false), Mutex::default());
-        Some(Place { slots, number, gives, need, slot, memory, begun, turned })
+        Some(Place { slots, number, peer: Mutex::new(peer), gives, need, slot, memory, begun, turned })
     }
 
     /// No more places.
     pub(super) fn close(&self) {
         self.free.close();
-        self.memory.close();
         self.shares.iter().for_each(|share| share.close());
     }
 
     /// Whether a client that comes now would stand in line.
     pub(super) fn full(&self) -> bool {
-        self.free.available_permits() == 0
-            || self.memory.available_permits() < self.least.load(Ordering::Relaxed) as usize
-            || self.state().in_line > 0
+        let (slots, grains) = self.free.free();
+        slots == 0 || grains < self.least.load(Ordering::Relaxed) || self.state().in_line > 0
     }
 
     /// Whether the server takes nobody any more.
@@ -199,20 +229,26 @@ impl Slots {
         Count { begun: state.begun, active: state.active, guests, in_line: state.in_line, reserved }
     }
 
-    /// Tells the session that has kept the server waiting for longest beyond what it may to give its slot; of those that have memory of
-    /// `share` where that is missing.
+    /// Tells a session that has kept the server waiting beyond what it may to give its slot: of the peer that has more than its share where
+    /// there is one, and of its sessions the one that is furthest beyond. Only those that have memory of `share`, where that is missing.
     fn make_room(&self, share: Option<Share>) {
         let now = Instant::now();
         let mut state = self.state();
-        let patience =
-            self.rules.patience / u32::try_from(state.in_line).unwrap_or(LEAST).saturating_add(1).min(LEAST);
+        let (held, peers) = (state.held(), state.lines.len());
+        let of = |peer: &Name| held.get(peer).copied().unwrap_or(0);
+        let least = state.lines.keys().map(of).min().unwrap_or(0);
         let beyond = |h: &Holder| {
             let (since, resting) = h.waits?;
+            let own = state.lines.get(&h.peer).copied().unwrap_or(0);
+            let press = own + peers - usize::from(own > 0);
+            let patience =
+                self.rules.patience / u32::try_from(press).unwrap_or(LEAST).saturating_add(1).min(LEAST);
+            let crowd = if of(&h.peer) > least { of(&h.peer) } else { 1 };
             let idle = now.saturating_duration_since(since);
-            let stalled = idle.checked_sub(patience + PER_WORK * h.worked);
+            let stalled = idle.checked_sub(patience + PER_WORK * h.worked / crowd);
             let age = now.saturating_duration_since(h.since);
             let old = age.checked_sub(if resting { self.rules.session } else { 2 * self.rules.session });
-            stalled.max(old)
+            stalled.max(old).map(|beyond| (crowd, beyond))
         };
         let of_use = |h: &Holder| share.is_none_or(|share| h.has[share as usize]);
         let most =
@@ -227,11 +263,13 @@ impl Slots {
 pub(super) struct Place {
     slots: Arc<Slots>,
     number: u64,
+    /// Whom it counts to: until its greeting its address, or the certificate that it has shown.
+    peer: Mutex<Name>,
     gives: Arc<Notify>,
     /// Grains that the session takes.
     need: AtomicU32,
-    slot: OnceLock<Slot>,
-    memory: Mutex<[Option<OwnedSemaphorePermit>; Share::ALL]>,
+    slot: OnceLock<Held>,
+    memory: Mutex<[Option<Held>; Share::ALL]>,
     /// Whether there is a slot, for those that wait for it.
     begun: watch::Sender<bool>,
     /// When the server last began or ended waiting for the client.
@@ -252,6 +290,19 @@ impl Place {
     /// The session will take so many grains of memory.
     pub(super) fn needs(&self, grains: u32) {
         self.need.store(grains, Ordering::Relaxed);
+    }
+
+    /// The greeting has told whose client it is.
+    pub(super) fn belongs(&self, peer: &str) {
+        let name = Name::from(peer);
+        if let Some(guest) = self.slots.state().guests.get_mut(&self.number) {
+            guest.peer = name.clone();
+        }
+        *self.peer.lock().unwrap_or_else(PoisonError::into_inner) = name;
+    }
+
+    fn peer(&self) -> Name {
+        self.peer.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
     /// The server's number of this client.
@@ -284,12 +335,18 @@ impl Place {
         if self.works() {
             return Ok(());
         }
-        // It was another's turn before this one came to stand in line.
-        self.slots.state().guests.remove(&self.number).ok_or(Refused::Busy)?;
-        let slot = self.line(self.slots.slot(self.need.load(Ordering::Relaxed)), None).await?;
-        let (gives, has) = (self.gives.clone(), [false; Share::ALL]);
-        let holder = Holder { since: Instant::now(), worked: Duration::ZERO, waits: None, gives, has };
+        {
+            // It was another's turn before this one came to stand in line.
+            let mut state = self.slots.state();
+            let outside = state.guests.remove(&self.number).ok_or(Refused::Busy)?;
+            state.queued.insert(self.number, outside);
+        }
+        let slot = self.line(&self.slots.free, self.need.load(Ordering::Relaxed), None).await;
         let mut state = self.slots.state();
+        state.queued.remove(&self.number);
+        let slot = slot?;
+        let (peer, gives, has) = (self.peer(), self.gives.clone(), [false; Share::ALL]);
+        let holder = Holder { peer, since: Instant::now(), worked: Duration::ZERO, waits: None, gives, has };
         state.holders.insert(self.number, holder);
         state.begun += 1;
         state.active += 1;
@@ -302,23 +359,22 @@ impl Place {
         Ok(())
     }
 
-    /// Stands in line until `acquire` is done; who keeps the server waiting meanwhile gives what it has.
-    async fn line<T>(
-        &self,
-        acquire: impl Future<Output = Result<T, AcquireError>>,
-        share: Option<Share>,
-    ) -> Result<T, Refused> {
-        let (slots, start) = (&self.slots, Instant::now());
+    /// Stands in line for a place and grains; who keeps the server waiting meanwhile gives what it has.
+    async fn line(&self, turns: &Arc<Turns>, grains: u32, share: Option<Share>) -> Result<Held, Refused> {
+        let (slots, start, peer) = (&self.slots, Instant::now(), self.peer());
         {
             let mut state = slots.state();
             slots.lengths.observe(state.in_line as f64);
             state.in_line += 1;
+            *state.lines.entry(peer.clone()).or_default() += 1;
         }
-        let mut acquire = std::pin::pin!(acquire);
+        let mut acquire = std::pin::pin!(turns.acquire(&peer, grains));
         let found = loop {
             tokio::select! {
                 biased;
                 found = &mut acquire => break found.map_err(|_| Refused::Stopping),
+                // Too many stand in line, or a peer with fewer places has come.
+                () = self.given() => break Err(Refused::Busy),
                 () = tokio::time::sleep(LOOK) => {
                     if start.elapsed() > slots.rules.line {
                         break Err(Refused::Busy);
@@ -328,11 +384,19 @@ impl Place {
             }
         };
         slots.waits.observe(start.elapsed().as_secs_f64());
-        slots.state().in_line -= 1;
+        let mut state = slots.state();
+        state.in_line -= 1;
+        if let Some(count) = state.lines.get_mut(&peer) {
+            *count -= 1;
+            if *count == 0 {
+                state.lines.remove(&peer);
+            }
+        }
+        drop(state);
         found
     }
 
-    fn memory(&self) -> MutexGuard<'_, [Option<OwnedSemaphorePermit>; Share::ALL]> {
+    fn memory(&self) -> MutexGuard<'_, [Option<Held>; Share::ALL]> {
         self.memory.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -346,14 +410,13 @@ impl Place {
             return Ok(());
         }
         self.work().await?;
-        let has = self.memory()[share as usize].as_ref().map_or(0, OwnedSemaphorePermit::num_permits);
-        if has >= wanted as usize {
+        let has = self.memory()[share as usize].as_ref().map_or(0, Held::units);
+        if has >= wanted {
             return Ok(());
         }
         self.release(share);
-        let permit = self.slots.shares[share as usize].clone().acquire_many_owned(wanted);
-        let permit = self.line(permit, Some(share)).await?;
-        self.memory()[share as usize] = Some(permit);
+        let held = self.line(&self.slots.shares[share as usize], wanted, Some(share)).await?;
+        self.memory()[share as usize] = Some(held);
         self.slots.note();
         // The wait was no work for the client.
         self.turn();
@@ -398,6 +461,7 @@ impl Drop for Place {
         let mut state = self.slots.state();
         state.active -= usize::from(held);
         state.guests.remove(&self.number);
+        state.queued.remove(&self.number);
         state.holders.remove(&self.number);
     }
 }

@@ -18,9 +18,19 @@ from ..registry import operator
 from . import pieces
 
 _MODES = ("nearest", "linear", "cubic")
+# a position so near the middle of two elements is in the middle: ONNX Runtime (1.32) allows as much for its roundings
+_TIE = 1e-6
+
+
+def _rounded(x: float, tie: int) -> int:
+    """The nearest element; the one below (0) or above (1) the middle of two."""
+    below = math.floor(x)
+    return below + (tie if abs(x - below - 0.5) <= _TIE else x - below > 0.5)
+
+
 _NEAREST: dict[str, Callable[[float], int]] = {
-    "round_prefer_floor": lambda x: math.ceil(x - 0.5),
-    "round_prefer_ceil": lambda x: math.floor(x + 0.5),
+    "round_prefer_floor": lambda x: _rounded(x, 0),
+    "round_prefer_ceil": lambda x: _rounded(x, 1),
     "floor": math.floor,
     "ceil": math.ceil,
 }
@@ -49,36 +59,38 @@ class Filter:
 
 
 def coordinate(axis: Axis, transform: str, index: int) -> float:
-    """Where an output position lies on the input's axis, in binary32.
+    """Where an output position lies on the input's axis, in binary32 and in the order in which ONNX Runtime computes.
 
-    Runtimes compute it so: between two elements as near as each other a rounding decides which one "nearest" is.
+    Where ``floor`` and ``ceil`` meet a whole number, and where two elements are as near, a rounding decides.
     """
-    return float(_coordinate(axis, transform, index))
+    return float(_coordinate(axis, transform, np.float32(index)))
 
 
-def _coordinate(axis: Axis, transform: str, at: int) -> float | np.float32:
+def _coordinate(axis: Axis, transform: str, index: np.float32) -> float | np.float32:
     one = np.float32
-    # the length that the scale asks for may have a fraction
-    size, scale, length, index = one(axis.size), one(axis.scale), one(axis.scale * axis.size), one(at)
-    middle = (index + one(0.5)) / scale - one(0.5)
-    if transform == "half_pixel":
-        return middle
+    size, scale, output = one(axis.size), one(axis.scale), one(axis.output)
+    # what the scale asks for may have a fraction: ONNX defines two modes by it, ONNX Runtime by the output's length
+    length = one(axis.scale * axis.size)
+    if transform == "half_pixel" or (transform == "pytorch_half_pixel" and axis.output > 1):
+        return (index + one(0.5)) / scale - one(0.5)
     if transform == "pytorch_half_pixel":
-        return middle if axis.output > 1 else 0.0
+        return 0.0
     if transform == "half_pixel_symmetric":
-        # in this order, in which ONNX's reference rounds: on a whole number a rounding decides between two elements
-        return size / 2 * (1 - axis.output / length) + (index + 0.5) / scale - 0.5
+        offset = size / one(2) * (one(1) - output / (scale * size))
+        # the sum is of binary64, and is rounded once
+        return one(float(offset) + (float(index) + 0.5) / float(scale) - 0.5)
     if transform == "asymmetric":
         return index / scale
     if transform == "tf_half_pixel_for_nn":
-        return (index + 0.5) / scale
+        return (index + one(0.5)) / scale
     if transform == "align_corners":
-        return index * (size - 1) / (length - 1) if length != 1 and index else 0.0
+        return index * (size - one(1)) / (length - one(1)) if length != 1 and index else 0.0
     if transform == "tf_crop_and_resize":
-        start, end = axis.region
+        start, end = one(axis.region[0]), one(axis.region[1])
         if length == 1:
-            return 0.5 * (start + end) * (size - 1)
-        return (index * (end - start) * (size - 1) / (length - 1) if index else 0.0) + start * (size - 1)
+            return one(0.5 * float(start + end) * float(size - one(1)))
+        inner = index * (end - start) * (size - one(1)) / (length - one(1)) if index else one(0)
+        return start * (size - one(1)) + inner
     raise Unsupported(f"coordinates by {transform!r}", "Use half_pixel, align_corners or asymmetric.")
 
 
@@ -111,6 +123,11 @@ def matrix(axis: Axis, filter_: Filter) -> np.ndarray:
     return rows
 
 
+def _product(scale: float, size: int) -> float:
+    """An axis times a scale in binary32, as ONNX infers shapes: seven tenths of 10 are 7."""
+    return float(np.float32(scale) * np.float32(size))
+
+
 def _sizes(call: Call, x: Value) -> tuple[list[int], list[int], list[float], list[float]]:
     """Axes (of the whole tensor), output sizes, scales and region."""
     rank, full = len(x.shape) + 1, (call.batch, *x.shape)
@@ -127,12 +144,12 @@ def _sizes(call: Call, x: Value) -> tuple[list[int], list[int], list[float], lis
             raise Unsupported(f"the policy {policy!r}", "Use stretch.")
         if policy != "stretch":
             ratio = min(ratios) if policy == "not_larger" else max(ratios)
-            sizes, ratios = [math.floor(ratio * full[a] + 0.5) for a in axes], [ratio] * len(axes)
+            sizes, ratios = [math.floor(_product(ratio, full[a]) + 0.5) for a in axes], [ratio] * len(axes)
     else:
         if len(scales) != len(axes) or np.any(scales <= 0):
             raise Unsupported(f"scales {scales.tolist()} for {len(axes)} axes", "Export the model again.")
         ratios = [float(s) for s in scales]
-        sizes = [math.floor(full[a] * s) for a, s in zip(axes, ratios)]
+        sizes = [math.floor(_product(s, full[a])) for a, s in zip(axes, ratios)]
     regions = [float(v) for v in region] if len(region) == 2 * len(axes) else [0.0] * len(axes) + [1.0] * len(axes)
     return axes, sizes, ratios, regions
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
@@ -12,8 +13,8 @@ from ...errors import LimitError
 from ...graph import Graph, Op
 from ...options import TwoParty
 from ...plan import Plan, PlanError, RangeError
-from ..quality import Quality, measure, places, said, sequences, squashed
-from ..ranges import Ranges, hull, input_intervals, typical_outputs
+from ..quality import UNBOUNDED, Quality, measure, places, said, sequences, squashed
+from ..ranges import MANY_ELEMENTS, Range, Ranges, drawn_rows, hull, input_intervals, typical_outputs
 from ..read import validate
 from . import cost, nonlinear
 from .client import Writer
@@ -33,6 +34,8 @@ Array = np.ndarray
 RANGE_ATTEMPTS = 12
 # fewer calibration rows say too little of what units of masking and truncation do
 FEW_ROWS = 8
+# rows that are drawn from declared ranges to state errors of normalised values
+DRAWN_ROWS = 256
 GIB = 1 << 30
 
 
@@ -73,10 +76,13 @@ def compile_two_party(
         plan, names = planner.plan(ranges)
         if samples is None:
             if settings.reveal == "output":
-                guessed = typical_outputs(graph, input_intervals(graph, settings.input_range))
+                intervals = input_intervals(graph, settings.input_range)
+                guessed = typical_outputs(graph, intervals)
                 for port, tensor in zip(made.outputs, graph.outputs):
                     if tensor in guessed:
                         plan.predicted["output_errors"][port]["random_output_range"] = guessed[tensor]
+                if planner.normalises:
+                    planner.drawn(plan, intervals)
             return _finish(plan, None, classes)
         try:
             seen, wider = planner.rehearse(plan, names, samples, ranges, settings.labels)
@@ -281,6 +287,36 @@ class _Planner:
                 f"({most / GIB:.1f} GiB)."
             )
 
+    @property
+    def normalises(self) -> bool:
+        """Whether a value is divided by the root of the mean square of a row that it stands in."""
+        return any(isinstance(n, Op) and "most" in n.attrs for n in self.regions.shared)
+
+    def drawn(self, plan: Plan, intervals: Mapping[str, Range]) -> None:
+        """States the errors of rows that are drawn from the declared ranges, where propagated ones say too much.
+
+        Propagation takes the reciprocal root where it is steepest, and its argument and the values that it multiplies
+        at their largest. A row of small mean square has small values: an error d of a row x changes its normalised
+        values by ``r (d - x mean(x d) r^2)``, which is at most ``r |d|`` for the reciprocal root r of x's mean square.
+        So errors follow r, which rows tell (docs/two-party.md, Errors).
+        """
+        from ...reference.float import evaluate
+        from ...reference.two_party import rehearse
+
+        large = sum(math.prod(s) for s in self.graph.shapes.values()) >= MANY_ELEMENTS
+        samples = drawn_rows(self.graph, intervals, FEW_ROWS if large else DRAWN_ROWS)
+        floats = dict(zip(self.outputs, evaluate(self.graph, samples).values()))
+        kinds = dict(zip(self.outputs, (squashed(self.graph).get(t) for t in self.graph.outputs)))
+        try:
+            outputs, _ = rehearse(plan, samples, np.random.default_rng(0))
+        except RangeError:
+            return
+        for port, entry in plan.predicted["output_errors"].items():
+            quality = measure(outputs[port], floats[port], squash=kinds[port])
+            if np.isfinite(quality.likely):
+                entry["propagated_error"] = entry["max_error"]
+                entry["max_error"] = min(entry["max_error"], quality.likely)
+
     def rehearse(
         self, plan: Plan, names: dict[str, str], samples: dict[str, Array], ranges: Ranges, labels: Any
     ) -> tuple[dict[str, Quality], dict[str, float]]:
@@ -366,11 +402,14 @@ def _finish(plan: Plan, seen: dict[str, Quality] | None, classes: tuple[str, ...
     for name, entry in errors.items():
         # scores whose index alone is opened have no errors that anyone could see
         if seen and name in seen and plan.part["reveal"] == "output":
-            entry["propagated_error"] = entry["max_error"]
+            if "max_error" in entry:
+                entry["propagated_error"] = entry["max_error"]
             entry |= seen[name].errors(entry.get("worst_error"))
-            if seen[name].rows < FEW_ROWS:
+            if seen[name].rows < FEW_ROWS and "propagated_error" in entry:
                 # units are drawn anew in every run, and a few rows may have had none
                 entry["max_error"] = max(entry["max_error"], entry["propagated_error"])
+    if any("worst_error" not in entry for entry in errors.values()) and plan.part["reveal"] == "output":
+        plan.document["notes"].append(UNBOUNDED)
     plan.predicted.update(errors[plan.document["outputs"][0]["name"]])
     if seen:
         plan.predicted.update(said(seen, classes))

@@ -187,8 +187,9 @@ def _fit(shared: _Shared, asked: Asked) -> Fit:
 
 def _folded(values: Callable[[Array], Array], asked: Asked) -> Callable[[Array], Array]:
     """What a mirrored function has beside max(x, 0), of arguments from zero on; it goes on smoothly below."""
-    assert asked.finer is not None
-    return lambda x: values(x) - np.ldexp(x, asked.finer)
+    finer = asked.finer
+    assert finer is not None
+    return lambda x: values(x) - np.ldexp(x, finer)
 
 
 def _even(values: Callable[[Array], Array], asked: Asked) -> bool:

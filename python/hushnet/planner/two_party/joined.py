@@ -14,7 +14,7 @@ from dataclasses import replace
 import numpy as np
 
 from ... import _native
-from ...graph import Conv2d, Graph, Linear, Node, Op
+from ...graph import Conv2d, Dense, Graph, Linear, Node, Op
 from ...passes.edit import fresh
 from ..ranges import plan_geometry
 from ..rewrite import consumers
@@ -79,6 +79,7 @@ def _whole(layers: list[Linear]) -> Linear:
     """One layer with the outputs of all, in order; it has the first one's name."""
     first = layers[0]
     count = sum(layer.weight.shape[0] for layer in layers)
+    geometry: Conv2d | Dense
     if isinstance(first.geometry, Conv2d):
         geometry = replace(first.geometry, output=(count, *first.geometry.output[1:]))
     else:

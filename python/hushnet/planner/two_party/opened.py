@@ -105,13 +105,17 @@ class Tail:
             spread[node.output] = (interval, error, deviation)
         if alone:
             # what has no bound is left out
-            errors = {p: entry(float(known(n)[1].max(initial=0.0)), 0.0) for p, n in zip(names, self.graph.outputs)}
-            return {p: {k: v for k, v in e.items() if math.isfinite(v)} for p, e in errors.items()}
+            alone_errors = {
+                p: entry(float(known(n)[1].max(initial=0.0)), 0.0) for p, n in zip(names, self.graph.outputs)
+            }
+            return {p: {k: v for k, v in e.items() if math.isfinite(v)} for p, e in alone_errors.items()}
         found = {}
         for port, name in zip(names, self.graph.outputs):
             _, worst, deviation = known(name)
-            found[port] = entry(float(worst.max(initial=0.0)), float(deviation.max(initial=0.0)))
-            if not math.isfinite(found[port]["worst_error"]):
+            errors = entry(float(worst.max(initial=0.0)), float(deviation.max(initial=0.0)))
+            found[port] = {k: v for k, v in errors.items() if math.isfinite(v)}
+            # calibration data tells an error where no bound does
+            if len(found[port]) < len(errors) and self.ranges.source != "calibration":
                 raise PlanError(
                     f"output {port!r}: the worst error is not finite (the client divides by, or takes a logarithm or "
                     "root of, a value that may come near zero). Give calibration data, rewrite the model without it, "

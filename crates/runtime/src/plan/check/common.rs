@@ -317,7 +317,7 @@ fn about_values(port: &PortSpec, input: bool, elements: usize) -> Result<(), Str
         if !input {
             return Err("only an input has values for missing ones".into());
         }
-        if ![1, elements].contains(&missing.len()) || missing.iter().any(|v| !v.is_finite()) {
+        if ![1, elements].contains(&missing.len()) || missing.iter().flatten().any(|v| !v.is_finite()) {
             return Err(format!(
                 "{} values stand for missing ones of {elements} elements; there must be one finite number for all, or one for each",
                 missing.len()

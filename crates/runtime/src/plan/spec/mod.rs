@@ -224,9 +224,10 @@ pub struct PortSpec {
     /// Of an output: the classes that its values are about.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub classes: Option<ClassesSpec>,
-    /// Of an input: what the client puts in the place of missing values (NaN), one for all elements or one for each.
+    /// Of an input: what the client puts in the place of missing values (NaN), one for all elements or one for each;
+    /// none where NaN stays what it is, which is refused.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub missing: Option<Vec<f64>>,
+    pub missing: Option<Vec<Option<f64>>>,
 }
 
 /// Classes of a classifier, in the order of its scores.

@@ -10,6 +10,9 @@ const RULES: Rules = Rules {
     session: Duration::from_secs(3600),
 };
 
+const PEER: &str = "10.0.0.1";
+const HOG: &str = "10.0.0.2";
+
 fn started(rules: Rules) -> Arc<Slots> {
     let slots = Slots::new(rules);
     slots.set(2, 0);
@@ -17,15 +20,34 @@ fn started(rules: Rules) -> Arc<Slots> {
 }
 
 async fn taken(slots: &Arc<Slots>) -> Place {
-    let place = slots.enter().unwrap();
+    taken_by(slots, PEER).await
+}
+
+async fn taken_by(slots: &Arc<Slots>, peer: &str) -> Place {
+    let place = slots.enter(peer).unwrap();
     place.work().await.unwrap();
     place
+}
+
+/// A client that stands in line, and what comes of it.
+fn in_line(slots: &Arc<Slots>, peer: &str) -> (Arc<Place>, tokio::task::JoinHandle<Result<(), Refused>>) {
+    let place = Arc::new(slots.enter(peer).unwrap());
+    let waiting = place.clone();
+    (place, tokio::spawn(async move { waiting.work().await }))
+}
+
+async fn until(condition: impl Fn() -> bool) {
+    let start = Instant::now();
+    while !condition() {
+        assert!(start.elapsed() < Duration::from_secs(10));
+        tokio::time::sleep(Duration::from_millis(1)).await;
+    }
 }
 
 #[tokio::test]
 async fn guests_take_no_slot_and_the_oldest_gives_its_place() {
     let slots = started(RULES);
-    let [first, second, third] = [(); 3].map(|()| slots.enter().unwrap());
+    let [first, second, third] = [(); 3].map(|()| slots.enter(PEER).unwrap());
     first.given().await;
     assert!(!slots.full() && slots.count().guests == 2);
     third.needs(3);
@@ -39,8 +61,8 @@ async fn guests_take_no_slot_and_the_oldest_gives_its_place() {
 #[tokio::test]
 async fn a_place_that_was_given_away_gets_no_slot() {
     let slots = started(RULES);
-    let first = slots.enter().unwrap();
-    let _others = [slots.enter(), slots.enter()];
+    let first = slots.enter(PEER).unwrap();
+    let _others = [slots.enter(PEER), slots.enter(PEER)];
     assert_eq!(first.work().await, Err(Refused::Busy));
 }
 
@@ -49,7 +71,7 @@ async fn who_keeps_a_full_server_waiting_gives_its_slot() {
     let slots = started(RULES);
     let silent = taken(&slots).await;
     silent.waits(false);
-    let (start, next) = (Instant::now(), slots.enter().unwrap());
+    let (start, next) = (Instant::now(), slots.enter(PEER).unwrap());
     let (got, ()) = tokio::join!(next.work(), async {
         silent.given().await;
         assert!(start.elapsed() >= RULES.patience / 2);
@@ -64,7 +86,7 @@ async fn a_session_in_work_and_an_empty_line_keep_their_slots() {
     let rules = Rules { line: Duration::from_millis(500), ..RULES };
     let slots = started(rules);
     let working = taken(&slots).await;
-    let next = slots.enter().unwrap();
+    let next = slots.enter(PEER).unwrap();
     assert_eq!(next.work().await, Err(Refused::Busy));
     // Nobody waits any more: silence costs nothing.
     working.waits(true);
@@ -77,7 +99,7 @@ async fn old_sessions_give_their_slot_between_blocks() {
     let slots = started(rules);
     let old = taken(&slots).await;
     old.waits(true);
-    let (start, next) = (Instant::now(), slots.enter().unwrap());
+    let (start, next) = (Instant::now(), slots.enter(PEER).unwrap());
     let (got, ()) = tokio::join!(next.work(), async {
         old.given().await;
         drop(old);
@@ -91,7 +113,7 @@ async fn all_sessions_share_the_memory() {
     let slots = started(Rules { slots: 8, line: Duration::from_millis(300), ..RULES });
     slots.set(8, 3);
     let [large, small, next] = [6, 3, 3].map(|grains| {
-        let place = slots.enter().unwrap();
+        let place = slots.enter(PEER).unwrap();
         place.needs(grains);
         place
     });
@@ -102,7 +124,7 @@ async fn all_sessions_share_the_memory() {
     assert_eq!(next.work().await, Err(Refused::Busy));
     drop(large);
     assert!(!slots.full() && slots.count().active == 1);
-    let after = slots.enter().unwrap();
+    let after = slots.enter(PEER).unwrap();
     after.needs(7);
     after.work().await.unwrap();
 }
@@ -110,10 +132,10 @@ async fn all_sessions_share_the_memory() {
 #[tokio::test]
 async fn nobody_enters_a_stopping_server() {
     let slots = started(RULES);
-    let (working, next) = (taken(&slots).await, slots.enter().unwrap());
+    let (working, next) = (taken(&slots).await, slots.enter(PEER).unwrap());
     slots.close();
     assert_eq!(next.work().await, Err(Refused::Stopping));
-    assert!(slots.enter().is_none() && slots.closed());
+    assert!(slots.enter(PEER).is_none() && slots.closed());
     drop(working);
 }
 
@@ -151,7 +173,7 @@ async fn memory_is_waited_for_in_order_and_comes_back() {
     // `first` has its set-up and `small` half of the blocks; at most that set-up and the large block were reserved together.
     assert_eq!(slots.count().reserved, [WHOLE + WHOLE / 2, 2 * WHOLE]);
     drop((first, large, small));
-    assert_eq!(slots.shares.each_ref().map(|s| s.available_permits()), [100, 100]);
+    assert_eq!(slots.shares.each_ref().map(|s| s.free().1), [100, 100]);
 }
 
 #[tokio::test]
@@ -206,4 +228,123 @@ async fn time_in_line_is_no_work_that_buys_patience() {
     });
     got.unwrap();
     assert!(start.elapsed() < Duration::from_secs(2), "{:?}", start.elapsed());
+}
+
+/// Nobody gives a slot in these.
+const PATIENT: Rules = Rules { slots: 2, patience: Duration::from_secs(60), ..RULES };
+
+#[tokio::test]
+async fn a_peer_with_many_clients_waits_among_its_own() {
+    let slots = started(PATIENT);
+    slots.set(100, 0);
+    let (first, _second) = (taken_by(&slots, HOG).await, taken_by(&slots, HOG).await);
+    let many: Vec<_> = (0..50).map(|_| in_line(&slots, HOG)).collect();
+    until(|| slots.count().in_line == 50).await;
+    let (good, waiting) = in_line(&slots, PEER);
+    until(|| slots.count().in_line == 51).await;
+    drop(first);
+    waiting.await.unwrap().unwrap();
+    assert_eq!((slots.count().in_line, slots.count().active), (50, 2), "it came last and was served first");
+    drop(good);
+    until(|| slots.count().in_line == 49).await;
+    many.iter().for_each(|(_, waiting)| waiting.abort());
+}
+
+#[tokio::test]
+async fn blocks_take_turns_by_peer() {
+    let slots = started(Rules { slots: 8, ..PATIENT });
+    slots.set(9, 0);
+    let mut places = Vec::new();
+    for peer in [HOG, HOG, HOG, HOG, PEER] {
+        places.push(Arc::new(taken_by(&slots, peer).await));
+    }
+    places[0].reserve(Share::Block, WHOLE / 2).await.unwrap();
+    places[1].reserve(Share::Block, WHOLE / 2).await.unwrap();
+    let waiting: Vec<_> = places[2..]
+        .iter()
+        .cloned()
+        .map(|place| tokio::spawn(async move { place.reserve(Share::Block, WHOLE / 2).await }))
+        .collect();
+    until(|| slots.count().in_line == 3).await;
+    places[0].release(Share::Block);
+    until(|| slots.count().in_line == 2).await;
+    assert!(waiting[2].is_finished() || waiting.iter().filter(|w| w.is_finished()).count() == 0);
+    until(|| waiting[2].is_finished()).await;
+    assert!(!waiting[0].is_finished() && !waiting[1].is_finished());
+    waiting.iter().for_each(tokio::task::JoinHandle::abort);
+}
+
+#[tokio::test]
+async fn the_peer_that_has_most_guests_gives_one() {
+    let slots = started(PATIENT);
+    slots.set(4, 0);
+    let oldest = slots.enter(PEER).unwrap();
+    let many: Vec<_> = (0..3).map(|_| slots.enter(HOG).unwrap()).collect();
+    // A certificate or a token counts from the greeting on.
+    many[2].belongs("token:hog");
+    let _more = slots.enter(HOG).unwrap();
+    many[0].given().await;
+    oldest.work().await.unwrap();
+    // Of a peer that only stands in line the last one goes.
+    let _other = slots.enter(PEER).unwrap();
+    let slots = started(PATIENT);
+    slots.set(4, 0);
+    let _held = [taken_by(&slots, HOG).await, taken_by(&slots, HOG).await];
+    let mut many = Vec::new();
+    for count in 1..=4 {
+        many.push(in_line(&slots, HOG));
+        until(|| slots.count().in_line == count).await;
+    }
+    let good = slots.enter(PEER).unwrap();
+    until(|| slots.count().in_line == 3).await;
+    let (_, last) = many.pop().unwrap();
+    assert_eq!(last.await.unwrap(), Err(Refused::Busy));
+    assert!(many.iter().all(|(_, waiting)| !waiting.is_finished()));
+    drop(good);
+    many.iter().for_each(|(_, waiting)| waiting.abort());
+}
+
+#[tokio::test]
+async fn a_long_line_of_one_peer_costs_others_no_patience() {
+    let slots = started(Rules { slots: 3, patience: Duration::from_secs(2), ..RULES });
+    slots.set(100, 0);
+    let (good, first, second) =
+        (taken_by(&slots, PEER).await, taken_by(&slots, HOG).await, taken_by(&slots, HOG).await);
+    // All three keep the server waiting; the good one for longest.
+    for place in [&good, &first, &second] {
+        place.waits(false);
+    }
+    let start = Instant::now();
+    let many: Vec<_> = (0..20).map(|_| in_line(&slots, HOG)).collect();
+    tokio::join!(first.given(), second.given());
+    let took = start.elapsed();
+    assert!((250..900).contains(&took.as_millis()), "an eighth of the patience, not {took:?}");
+    assert!(tokio::time::timeout(Duration::from_millis(50), good.given()).await.is_err());
+    many.iter().for_each(|(_, waiting)| waiting.abort());
+}
+
+#[tokio::test]
+async fn work_buys_a_peer_with_many_slots_less_time() {
+    let slots = started(Rules { slots: 4, ..RULES });
+    slots.set(9, 0);
+    let mut held = Vec::new();
+    for _ in 0..4 {
+        held.push(taken_by(&slots, HOG).await);
+    }
+    tokio::time::sleep(Duration::from_millis(200)).await;
+    // Each has worked for 200 ms, which buys 2 s, and half a second where four slots share it.
+    held.iter().for_each(|place| place.waits(false));
+    let start = Instant::now();
+    let (good, waiting) = in_line(&slots, PEER);
+    tokio::select! {
+        () = held[0].given() => {}
+        () = held[1].given() => {}
+        () = held[2].given() => {}
+        () = held[3].given() => {}
+    }
+    let took = start.elapsed();
+    assert!((500..1500).contains(&took.as_millis()), "{took:?}");
+    drop(held);
+    waiting.await.unwrap().unwrap();
+    drop(good);
 }

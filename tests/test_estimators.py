@@ -1,0 +1,286 @@
+"""Estimators of scikit-learn that prepare features, or are made of others: the same answers, clear and encrypted."""
+
+from __future__ import annotations
+
+import warnings
+from typing import Any
+
+import hushnet
+import numpy as np
+import pytest
+from hushnet import frontend
+from sklearn.calibration import CalibratedClassifierCV
+from sklearn.cluster import KMeans
+from sklearn.compose import ColumnTransformer, TransformedTargetRegressor
+from sklearn.cross_decomposition import PLSRegression
+from sklearn.decomposition import PCA, FactorAnalysis, FastICA
+from sklearn.discriminant_analysis import LinearDiscriminantAnalysis, QuadraticDiscriminantAnalysis
+from sklearn.ensemble import (
+    BaggingClassifier,
+    BaggingRegressor,
+    RandomForestClassifier,
+    StackingClassifier,
+    StackingRegressor,
+    VotingClassifier,
+    VotingRegressor,
+)
+from sklearn.feature_selection import RFE
+from sklearn.impute import SimpleImputer
+from sklearn.kernel_approximation import RBFSampler
+from sklearn.linear_model import (
+    GammaRegressor,
+    LinearRegression,
+    LogisticRegression,
+    LogisticRegressionCV,
+    PoissonRegressor,
+    QuantileRegressor,
+    RANSACRegressor,
+    Ridge,
+    SGDClassifier,
+    TweedieRegressor,
+)
+from sklearn.multiclass import OneVsOneClassifier, OneVsRestClassifier
+from sklearn.multioutput import MultiOutputClassifier, RegressorChain
+from sklearn.naive_bayes import BernoulliNB, CategoricalNB, ComplementNB, GaussianNB, MultinomialNB
+from sklearn.neighbors import NearestCentroid
+from sklearn.neural_network import MLPClassifier
+from sklearn.pipeline import FeatureUnion, make_pipeline, make_union
+from sklearn.preprocessing import (
+    Binarizer,
+    FunctionTransformer,
+    KBinsDiscretizer,
+    MinMaxScaler,
+    OneHotEncoder,
+    OrdinalEncoder,
+    PolynomialFeatures,
+    PowerTransformer,
+    StandardScaler,
+    TargetEncoder,
+)
+from sklearn.random_projection import GaussianRandomProjection
+from sklearn.svm import LinearSVC
+
+from tests.test_tabular import IRIS_X, IRIS_Y, NAMES, fitted, in_the_clear
+
+RNG = np.random.default_rng(4)
+# two columns of numbers that stand for categories, two of measurements
+MIXED = np.column_stack([RNG.integers(0, 4, 150) * 10, RNG.choice([1.5, 2.5, 7.0], 150, p=[0.7, 0.25, 0.05]), IRIS_X])
+HOLES = np.where(RNG.random(MIXED.shape) < 0.05, np.nan, MIXED)
+COUNTS = np.rint(IRIS_X * 3)
+TARGETS = np.stack([IRIS_X[:, 0] * 2 - IRIS_X[:, 3], IRIS_X[:, 2] + 1], axis=1)
+FLAGS = np.stack([IRIS_Y == 1, IRIS_X[:, 0] > 5.8, IRIS_X[:, 3] > 1], axis=1).astype(int)
+
+
+def columns(*, encoder: Any, **options: Any) -> ColumnTransformer:
+    """The usual preprocessing of a table."""
+    numbers = make_pipeline(SimpleImputer(strategy="median"), StandardScaler())
+    return ColumnTransformer([("cat", encoder, [0, 1]), ("num", numbers, [2, 3, 5])], **options)
+
+
+def filled(x: np.ndarray) -> np.ndarray:
+    """Holes in columns of measurements alone."""
+    return np.column_stack([MIXED[:, :2], x[:, 2:]])
+
+
+CLASSIFIERS = {
+    "one-hot": (make_pipeline(columns(encoder=OneHotEncoder()), LogisticRegression()), filled(HOLES)),
+    "one-hot-drop": (make_pipeline(columns(encoder=OneHotEncoder(drop="first")), LogisticRegression()), MIXED),
+    "one-hot-rare": (
+        make_pipeline(
+            columns(encoder=OneHotEncoder(min_frequency=0.2, handle_unknown="infrequent_if_exist")),
+            LogisticRegression(),
+        ),
+        MIXED,
+    ),
+    "weighted-columns": (
+        make_pipeline(columns(encoder="passthrough", transformer_weights={"num": 3.0}), LogisticRegression()),
+        MIXED,
+    ),
+    "remainder": (
+        make_pipeline(ColumnTransformer([("s", StandardScaler(), [3])], remainder="passthrough"), LogisticRegression()),
+        MIXED,
+    ),
+    "ordinal": (make_pipeline(columns(encoder=OrdinalEncoder()), LogisticRegression()), MIXED),
+    "bins": (make_pipeline(KBinsDiscretizer(4), LogisticRegression()), IRIS_X),
+    "bins-ordinal": (make_pipeline(KBinsDiscretizer(3, encode="ordinal", strategy="uniform"), GaussianNB()), IRIS_X),
+    "binarizer": (make_pipeline(Binarizer(threshold=3.0), LogisticRegression()), IRIS_X),
+    "polynomial-scaled": (make_pipeline(StandardScaler(), PolynomialFeatures(2), LogisticRegression()), IRIS_X),
+    "union": (
+        make_pipeline(
+            FeatureUnion(
+                [("p", PCA(2, whiten=True)), ("s", StandardScaler()), ("x", "drop")], transformer_weights={"p": 2.0}
+            ),
+            LogisticRegressionCV(cv=3),
+        ),
+        IRIS_X,
+    ),
+    "powers": (make_pipeline(PowerTransformer(), LogisticRegression()), IRIS_X - 2),
+    "box-cox": (make_pipeline(PowerTransformer("box-cox", standardize=False), LogisticRegression()), IRIS_X),
+    "log": (make_pipeline(FunctionTransformer(np.log1p), StandardScaler(), LogisticRegression()), IRIS_X),
+    "waves": (make_pipeline(StandardScaler(), RBFSampler(n_components=20, random_state=0), SGDClassifier()), IRIS_X),
+    "projected": (make_pipeline(GaussianRandomProjection(3, random_state=0), LogisticRegression()), IRIS_X),
+    "factors": (make_pipeline(make_union(FactorAnalysis(2), FastICA(2, random_state=0)), LogisticRegression()), IRIS_X),
+    "discriminants": (make_pipeline(LinearDiscriminantAnalysis(), LogisticRegression()), IRIS_X),
+    "gaussian": (GaussianNB(), IRIS_X),
+    "multinomial": (MultinomialNB(), COUNTS),
+    "complement": (ComplementNB(), COUNTS),
+    "bernoulli": (BernoulliNB(binarize=3.0), IRIS_X),
+    "categorical": (CategoricalNB(min_categories=25), COUNTS),
+    "quadratic": (make_pipeline(StandardScaler(), QuadraticDiscriminantAnalysis()), IRIS_X),
+    "calibrated": (CalibratedClassifierCV(make_pipeline(StandardScaler(), LinearSVC()), cv=3), IRIS_X),
+    "calibrated-isotonic": (CalibratedClassifierCV(GaussianNB(), method="isotonic", cv=2), IRIS_X),
+    "voting": (VotingClassifier([("l", LogisticRegression()), ("g", GaussianNB())], voting="soft"), IRIS_X),
+    "voting-weights": (
+        VotingClassifier([("l", LogisticRegression()), ("g", GaussianNB())], voting="soft", weights=[3, 1]),
+        IRIS_X,
+    ),
+    "bagging": (
+        BaggingClassifier(LogisticRegression(), n_estimators=3, max_features=0.5, random_state=0),
+        IRIS_X,
+    ),
+    "stacking": (StackingClassifier([("l", LogisticRegression()), ("s", LinearSVC())], cv=2), IRIS_X),
+    "stacking-passthrough": (StackingClassifier([("g", GaussianNB())], cv=2, passthrough=True), IRIS_X),
+    "pairs": (OneVsOneClassifier(LinearSVC()), IRIS_X),
+    "eliminated": (RFE(LogisticRegression(), n_features_to_select=2), IRIS_X),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", CLASSIFIERS)
+@pytest.mark.parametrize("classes", [2, 3])
+def test_a_classifier_gives_what_scikit_learn_does(name: str, classes: int) -> None:
+    model, x = CLASSIFIERS[name]
+    kept = np.flatnonzero((IRIS_Y > 0) | (classes == 3))
+    x, y = x[kept], NAMES[kept]
+    model = fitted(model, x, y)
+    x = x[1::2]
+    got = in_the_clear(frontend.sklearn_model(model), x)
+    np.testing.assert_array_equal(got.label, model.predict(x))
+    if "probabilities" in got.outputs:
+        want = model.predict_proba(x)
+    else:
+        want = model.decision_function(x)
+        want = np.stack([-want, want], axis=1) if want.ndim == 1 else want
+    by_class = got.by_class()
+    np.testing.assert_allclose(np.stack(list(by_class.values()), axis=1), want, rtol=1e-6, atol=1e-6)
+    assert list(by_class) == list(model.classes_)
+
+
+REGRESSORS = {
+    "polynomial": (make_pipeline(PolynomialFeatures(3, interaction_only=True, include_bias=False), Ridge()), TARGETS),
+    "poisson": (make_pipeline(StandardScaler(), PoissonRegressor()), IRIS_Y),
+    "gamma": (GammaRegressor(), IRIS_Y + 1.0),
+    "tweedie": (TweedieRegressor(power=0), IRIS_Y),
+    "quantile": (QuantileRegressor(alpha=0.01), IRIS_X[:, 0]),
+    "latent": (PLSRegression(2), TARGETS),
+    "voting": (VotingRegressor([("a", Ridge()), ("b", make_pipeline(StandardScaler(), Ridge(5)))]), IRIS_X[:, 0]),
+    "bagging": (BaggingRegressor(Ridge(), n_estimators=3, random_state=1), TARGETS),
+    "stacking": (StackingRegressor([("a", Ridge()), ("b", PLSRegression(1))], cv=2), IRIS_X[:, 0]),
+    "chain": (RegressorChain(Ridge(), order=[1, 0]), TARGETS),
+    "consensus": (RANSACRegressor(LinearRegression(), random_state=0), IRIS_X[:, 2] * 2),
+    "log-target": (TransformedTargetRegressor(Ridge(), func=np.log1p, inverse_func=np.expm1), IRIS_X[:, 0]),
+    "scaled-target": (TransformedTargetRegressor(Ridge(), transformer=MinMaxScaler()), TARGETS),
+    "target-codes": (
+        make_pipeline(ColumnTransformer([("t", TargetEncoder(cv=2, random_state=0), [0])], remainder="passthrough"),
+                      Ridge()),
+        IRIS_X[:, 0] * 2,
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", REGRESSORS)
+def test_a_regressor_gives_what_scikit_learn_does(name: str) -> None:
+    model, y = REGRESSORS[name]
+    x = COUNTS if name == "target-codes" else IRIS_X
+    model = fitted(model, x, y)
+    want = model.predict(x[1::2])
+    got = in_the_clear(frontend.sklearn_model(model), x[1::2]).output
+    np.testing.assert_allclose(got.reshape(want.shape), want, rtol=1e-9, atol=1e-9)
+
+
+def test_a_cluster_is_the_nearest_centre() -> None:
+    model = KMeans(4, n_init=1, random_state=0).fit(IRIS_X)
+    np.testing.assert_array_equal(in_the_clear(frontend.sklearn_model(model), IRIS_X).label, model.predict(IRIS_X))
+    centroids = NearestCentroid(priors="empirical").fit(IRIS_X[30:], NAMES[30:])
+    got = in_the_clear(frontend.sklearn_model(centroids), IRIS_X).label
+    np.testing.assert_array_equal(got, centroids.predict(IRIS_X))
+
+
+def test_several_targets_have_labels_of_their_own() -> None:
+    wanted = np.column_stack([NAMES, np.where(IRIS_X[:, 0] > 5.8, "long", "short")])
+    model = MultiOutputClassifier(make_pipeline(StandardScaler(), LogisticRegression())).fit(IRIS_X, wanted)
+    got = in_the_clear(frontend.sklearn_model(model), IRIS_X)
+    assert list(got.labels) == ["probabilities_0", "probabilities_1"]
+    np.testing.assert_array_equal(np.column_stack(list(got.labels.values())), model.predict(IRIS_X))
+    with pytest.raises(ValueError, match=r"labels\['probabilities_0'\]"):
+        _ = got.label
+
+
+@pytest.mark.parametrize("model", [MLPClassifier((5,), max_iter=5), OneVsRestClassifier(LogisticRegression())])
+def test_several_labels_a_row_are_a_column_each(model: Any) -> None:
+    model = fitted(model, IRIS_X, FLAGS)
+    got = in_the_clear(frontend.sklearn_model(model), IRIS_X)
+    np.testing.assert_allclose(got.output, model.predict_proba(IRIS_X), atol=1e-9)
+    assert not got.labels
+
+
+@pytest.mark.parametrize(
+    ("step", "words"),
+    [
+        (OneHotEncoder(), ("column 0 holds text ('setosa'", "calibration=pipeline[:-1].transform(x)")),
+        (ColumnTransformer([("c", OneHotEncoder(), [0])]), ("holds text", "pipeline[-1]")),
+        (FunctionTransformer(), ()),
+    ],
+)
+def test_text_is_encoded_by_the_client(step: Any, words: tuple[str, ...]) -> None:
+    x = NAMES.reshape(-1, 1)
+    if not words:
+        step, words, x = FunctionTransformer(np.cbrt), ("numpy.log1p", "let clients compute it"), IRIS_X
+    with pytest.raises(hushnet.UnsupportedModel) as caught:
+        hushnet.from_sklearn(make_pipeline(step, LogisticRegression()).fit(x, NAMES))
+    assert all(word in str(caught.value) for word in words)
+
+
+def test_what_the_message_advises_works() -> None:
+    x = np.column_stack([NAMES[::-1], np.where(IRIS_X[:, 0] > 6, "a", "b")])
+    pipeline = make_pipeline(OneHotEncoder(sparse_output=False), LogisticRegression()).fit(x, NAMES)
+    plan = hushnet.from_sklearn(pipeline[-1], calibration=pipeline[:-1].transform(x), batch=8)
+    np.testing.assert_array_equal(hushnet.run(plan, pipeline[:-1].transform(x[::10])).label, pipeline.predict(x[::10]))
+
+
+@pytest.mark.parametrize(
+    ("model", "words"),
+    [
+        (VotingClassifier([("l", LogisticRegression())]), ("voting='soft'",)),
+        (VotingClassifier([("t", RandomForestClassifier(2))], voting="soft"), ("RandomForestClassifier", "thresholds")),
+        (StackingClassifier([("l", LogisticRegression())], stack_method="predict"), ("labels alone",)),
+        (make_pipeline(OrdinalEncoder(handle_unknown="use_encoded_value", unknown_value=-1), LogisticRegression()),
+         ("handle_unknown='error'",)),
+        (NearestCentroid(metric="manhattan"), ("metric='euclidean'",)),
+    ],
+)  # fmt: skip
+def test_what_cannot_be_evaluated_says_what_can(model: Any, words: tuple[str, ...]) -> None:
+    with pytest.raises(hushnet.UnsupportedModel) as caught:
+        hushnet.from_sklearn(fitted(model, IRIS_X, IRIS_Y))
+    assert all(word in str(caught.value) for word in words)
+
+
+ENCRYPTED = {
+    "one-hot": ("client-aided", "two-party", "non-interactive"),
+    "gaussian": ("client-aided", "two-party", "non-interactive"),
+    "polynomial-scaled": ("client-aided", "two-party", "non-interactive"),
+    "calibrated": ("client-aided", "two-party", "non-interactive"),
+}
+
+
+@pytest.mark.parametrize(("name", "trust"), [(n, t) for n, trusts in ENCRYPTED.items() for t in trusts])
+def test_encrypted_answers_are_the_classes(name: str, trust: str) -> None:
+    model, x = CLASSIFIERS[name]
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        model = model.fit(x[::2], NAMES[::2])
+    plan = hushnet.from_sklearn(model, trust=trust, calibration=x[::2], batch=4)
+    rows = x[1::36]
+    result = hushnet.run(plan, rows)
+    want = model.predict_proba(rows)
+    np.testing.assert_allclose(np.stack(list(result.by_class().values()), axis=1), want, atol=0.02)
+    assert (result.label == model.predict(rows))[np.sort(want)[:, -1] > 0.6].all()
