@@ -148,8 +148,24 @@ def test_ends_are_powers_of_two_or_the_range_itself():
     whole = functions.fit(curve, functions.Asked(2.0**-8, -most, most, None, 1.0, 10, 2, ends))
     assert (whole.below, whole.above) == ends[:2]
     assert fit.form["segments"] < whole.form["segments"] and fit.form["inner_bits"] < whole.form["inner_bits"]
+    # where nothing is flat, the whole range: half of it, or both sides, whichever takes fewer bytes
     inside = functions.fit(curve, functions.Asked(2.0**-8, -511, 511, None, 1.0, 10, 2))
-    assert (inside.below, inside.above, inside.form["high"]) == ("inside", "inside", 511)
+    assert (inside.above, inside.form["high"]) == ("inside", 511)
+    tanh = Curve("x", "y", (CURVES["tanh"][0],))
+    odd = functions.fit(tanh, functions.Asked(2.0**-8, -511, 511, None, 1.0, 10, 2))
+    assert (odd.below, odd.above, odd.form["high"]) == ("inside", "inside", 511)
+
+
+@pytest.mark.parametrize(("bits", "fraction"), [(13, 11), (14, 10), (12, 9)])
+def test_the_cheapest_form_is_taken(bits: int, fraction: int):
+    curve, most = Curve("x", "y", (CURVES["gelu"][0],)), (1 << bits) - 1
+    asked = functions.Asked(2.0**-fraction, -most, most, None, 1.0, fraction, 0)
+    values = functions._values(curve, asked)
+    forms = [functions._fitted(values, asked, functions._ends(values, asked, 1.0))]
+    forms += [functions._fitted(values, asked, ends) for ends in functions._mirrored(values, asked)]
+    taken = functions.fit(curve, asked)
+    assert taken.below == "mirrored"
+    assert functions._price(taken, asked) == min(functions._price(f, asked) for f in forms)
 
 
 def test_a_function_without_an_approximation_is_refused_in_one_sentence():

@@ -175,7 +175,7 @@ def _client_aided(
     samples = _samples(graph, settings.calibration)
     if settings.input_scales:
         graph = scale_inputs(graph, samples, settings.margin, settings.input_range)
-    graph = rewrite(public_patterns(scale_targets(graph, samples, classes)))
+    graph = rewrite(scale_targets(public_patterns(graph), samples, classes))
     if settings.row_scales:
         graph = equalise_rows(graph)
     if samples is None:

@@ -10,6 +10,7 @@ import functools
 import json
 import math
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
 
@@ -35,6 +36,9 @@ TAIL = 0.25
 INSIDE, CONSTANT, RISING, MIRRORED = "inside", "constant", "rising", "mirrored"
 # units by which a function may differ from one that is even beside max(x, 0)
 EVEN = 1.0 / 64
+# bits that forms are compared by: of a compared bit, of a comparison besides (its result, in a usual ring, travels both
+# ways), and a byte for every correlated transfer, which is about what its time is worth
+COMPARED_BIT, COMPARISON, TRANSFER = 6.5, 120.0, 9.0
 
 
 @dataclass(frozen=True)
@@ -142,9 +146,27 @@ class _Shared:
 @functools.lru_cache(maxsize=1024)
 def _fit(shared: _Shared, asked: Asked) -> Fit:
     values = _values(shared.curve, asked)
-    below, above, low, high = asked.ends or _ends(values, asked, ERROR * TAIL)
-    if asked.ends is None and (below, above) == (CONSTANT, RISING) and _even(values, asked):
-        below, above, low, high = _mirrored(values, asked, high)
+    found = [_fitted(values, asked, asked.ends or _ends(values, asked, ERROR * TAIL))]
+    if asked.ends is None and _even(values, asked):
+        for ends in _mirrored(values, asked):
+            with suppress(ValueError):
+                found.append(_fitted(values, asked, ends))
+    return min(found, key=lambda fit: (fit.error > ERROR, _price(fit, asked)))
+
+
+def _price(fit: Fit, asked: Asked) -> float:
+    """Bits that a value takes, nearly: of the table, of the terms, of comparisons with the ends."""
+    form = fit.form
+    entry = form["inner_bits"] - form["guard"] + sum(b["bits"] for b in form["basis"])
+    terms = sum(b["precision"] for b in form["basis"]) + form["segments"]
+    table = ((1 << form["segments"]) - 1) * entry + terms * (form["inner_bits"] + TRANSFER)
+    wide = max(asked.high, -asked.low).bit_length() + (1 if fit.below == MIRRORED else 2)
+    return table + sum(end != INSIDE for end in (fit.below, fit.above)) * (COMPARED_BIT * wide + COMPARISON)
+
+
+def _fitted(values: Callable[[Array], Array], asked: Asked, ends: tuple[str, str, int, int]) -> Fit:
+    """The cheapest pieces with these ends."""
+    below, above, low, high = ends
     last = min(high, _last(values, asked))
     first = -last if below == MIRRORED else low
     y = values(np.linspace(first, last, GRID))
@@ -152,8 +174,8 @@ def _fit(shared: _Shared, asked: Asked) -> Fit:
         raise ValueError("it has values that are not finite")
     slope = float(np.abs(np.diff(y)).max(initial=0.0)) / max((last - first) / (GRID - 1), 1.0)
 
-    fitted = _folded(values, asked) if below == MIRRORED else values
-    whole = _extended(fitted, low, high) if asked.growth is None else values
+    inner = _folded(values, asked) if below == MIRRORED else values
+    whole = _extended(inner, low, high) if asked.growth is None else values
 
     def told(data: bytes) -> bytes:
         return (whole(np.frombuffer(data, dtype=np.float64)) * math.ldexp(1.0, -asked.fraction)).tobytes()
@@ -201,13 +223,14 @@ def _even(values: Callable[[Array], Array], asked: Asked) -> bool:
     return bool(np.isfinite(y).all() and np.abs(y).max() <= EVEN)
 
 
-def _mirrored(values: Callable[[Array], Array], asked: Asked, high: int) -> tuple[str, str, int, int]:
-    """The ends of a mirrored function, whose interval need not reach beyond the least power of two where it is flat."""
+def _mirrored(values: Callable[[Array], Array], asked: Asked) -> list[tuple[str, str, int, int]]:
+    """Ends of a mirrored function: the whole reach, and the least power of two beyond which it is flat."""
     reach, folded = max(asked.high, -asked.low), _folded(values, asked)
-    for exponent in range(3, high.bit_length()):
+    found = [(MIRRORED, INSIDE, 0, reach)]
+    for exponent in range(3, reach.bit_length() - 1):
         if _flat(folded, 1 << exponent, reach, ERROR * TAIL, None):
-            return MIRRORED, CONSTANT, 0, 1 << exponent
-    return MIRRORED, CONSTANT, 0, high
+            return [*found, (MIRRORED, CONSTANT, 0, 1 << exponent)]
+    return found
 
 
 def _extended(values: Callable[[Array], Array], low: int, high: int) -> Callable[[Array], Array]:
