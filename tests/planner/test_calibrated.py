@@ -91,9 +91,12 @@ def test_unit_costs_come_from_the_environment_the_user_or_the_package(tmp_path, 
             UnitCosts.load()
 
 
-def test_measuring_the_machine_measures_every_cost_and_writes_what_the_planner_reads(tmp_path):
+def test_measuring_the_machine_measures_every_cost_and_writes_what_the_planner_reads(tmp_path, monkeypatch):
     import hushnet
+    from hushnet.machine import two_party
 
+    # two layers of each linear method on shares; all of them take half a minute
+    monkeypatch.setattr(two_party, "LAYERS", {method: layers[:2] for method, layers in two_party.LAYERS.items()})
     found, path = hushnet.measure_machine(tmp_path / "here" / "costs.json", seconds=0.02)
     costs = UnitCosts.load(path)
     client_aided = {f.name for f in dataclasses.fields(UnitCosts)}
