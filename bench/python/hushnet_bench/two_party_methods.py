@@ -242,7 +242,11 @@ def _measured(
     row["cpu_seconds"] = found["client_cpu_seconds"] + found["server_cpu_seconds"]
     row["seconds_with_setup"] = row["least_seconds"] + row["setup_seconds"]
     row |= two_party._checked(
-        model, zoo.build(network.name, **size), x[: len(seen.client)], next(iter(seen.outputs.values()))
+        model,
+        zoo.build(network.name, **size),
+        x[: len(seen.client)],
+        next(iter(seen.outputs.values())),
+        two_party.QUICK_DRAW_SECONDS if quick else two_party.DRAW_SECONDS,
     )
     return row, Clock(model, x[:1], _clocked_times(row["least_seconds"]))
 
