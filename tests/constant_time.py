@@ -21,6 +21,8 @@ ROOT = Path(__file__).resolve().parent.parent
 PROFILE = os.environ.get("PROFILE", "fast")
 # Valgrind 3.19 knows AVX2 and AES, not AVX-512: the programs see a processor without it.
 VALGRIND = ["valgrind", "--quiet", "--error-limit=no"]
+PROGRAM = "constant_time"
+CRATES = ("hushnet-mpc", "hushnet-rlwe")
 PROBES = ["reduce_wide", "reduce", "multiply"]
 # A reduction needs no call: one may be a library's division behind a pointer.
 DIVISION = re.compile(r"\t(i?div|call)")
@@ -42,25 +44,18 @@ def ensure_valgrind() -> None:
         fail("valgrind is needed and could not be installed; install it with your system's packages and run this again")
 
 
+def command(crate: str) -> list[str]:
+    """Builds the program of a crate; the extension is named for the features of dependencies, as in the Makefile."""
+    packages = ["-p", crate, "-p", "hushnet-python"]
+    features = ["--features", f"{crate}/memcheck,pyo3/extension-module"]
+    return ["cargo", "build", "-q", "--locked", *packages, "--profile", PROFILE, *features, "--example", PROGRAM]
+
+
 def build(crate: str) -> Path:
     # With CARGO_PROFILE_FAST_DEBUG=line-tables-only reports name lines, for one more build of everything.
-    command = [
-        "cargo",
-        "build",
-        "-q",
-        "--locked",
-        "-p",
-        crate,
-        "--profile",
-        PROFILE,
-        "--features",
-        "memcheck",
-        "--example",
-        "constant_time",
-    ]
-    subprocess.run(command, cwd=ROOT, check=True)
-    built = Path(os.environ.get("CARGO_TARGET_DIR", ROOT / "target")) / PROFILE / "examples" / "constant_time"
-    kept = built.with_name(f"constant_time_{crate}")
+    subprocess.run(command(crate), cwd=ROOT, check=True)
+    built = Path(os.environ.get("CARGO_TARGET_DIR", ROOT / "target")) / PROFILE / "examples" / PROGRAM
+    kept = built.with_name(f"{PROGRAM}_{crate}")
     shutil.copy2(built, kept)
     return kept
 
@@ -129,12 +124,12 @@ def disassembly(program: Path) -> None:
 
 def main() -> None:
     ensure_valgrind()
-    mpc = build("hushnet-mpc")
+    mpc = build(CRATES[0])
     planted(mpc)
     disassembly(mpc)
     timing(mpc)
-    memcheck("hushnet-mpc", mpc)
-    memcheck("hushnet-rlwe", build("hushnet-rlwe"))
+    memcheck(CRATES[0], mpc)
+    memcheck(CRATES[1], build(CRATES[1]))
     print("constant-time: no branch, address or division depends on a secret")
 
 

@@ -18,6 +18,20 @@ def test_this_tree_has_no_violation() -> None:
         assert gate.problems(ROOT) == []
 
 
+def test_a_second_look_parses_no_text_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    for gate in (imports, truths, secrets, documents):
+        assert gate.problems(ROOT) == []
+
+    def parsed(*_: object) -> None:
+        raise AssertionError("an unchanged text was parsed again")
+
+    monkeypatch.setattr("ast.parse", parsed)
+    monkeypatch.setattr(documents, "_CODE", None)
+    monkeypatch.setattr(secrets, "_ZEROISED", None)
+    for gate in (imports, truths, secrets, documents):
+        assert gate.problems(ROOT) == []
+
+
 # Descriptions of public items
 
 

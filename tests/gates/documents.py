@@ -8,6 +8,7 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Iterator
+from functools import cache
 from pathlib import Path
 
 # Documents that others, and this gate, rely on.
@@ -45,15 +46,13 @@ def problems(root: Path) -> list[str]:
     for path in documents:
         where, text = path.relative_to(root).as_posix(), path.read_text()
         out += [f"{where}:{line}: {problem}" for line, problem in _links(path, text, root, headings)]
-        for number, line in enumerate(text.split("\n"), 1):
-            # What builds leave is in no checkout.
-            for token in (t for code in _CODE.findall(line) for t in code.split() if t.split("/")[0] not in SKIPPED):
-                if _FILE.fullmatch(token) and token.rstrip("/") not in suffixes and not (path.parent / token).exists():
-                    out.append(f"{where}:{number}: `{token}` is cited, and there is no such file or folder")
+        for number, token in _tokens(text):
+            if token.rstrip("/") not in suffixes and not (path.parent / token).exists():
+                out.append(f"{where}:{number}: `{token}` is cited, and there is no such file or folder")
     for path in (*documents, *sources):
         where, text = path.relative_to(root).as_posix(), path.read_text()
         cites_facts = where == FACTS or Path(FACTS).name in text
-        for number, line in enumerate(text.split("\n"), 1):
+        for number, line in _citing(text):
             out += [
                 f"{where}:{number}: {problem}" for problem in _line(line, path.suffix, known, headings, cites_facts)
             ]
@@ -77,6 +76,31 @@ def _cited_from(root: Path, files: list[Path]) -> tuple[list[Path], list[Path]]:
     return [p for p in found if p.suffix == ".md"], [p for p in found if p.suffix != ".md"]
 
 
+@cache
+def _tokens(text: str) -> tuple[tuple[int, str], ...]:
+    """What a document sets in code and looks like a file or a folder, with lines."""
+    return tuple(
+        (number, token)
+        for number, line in enumerate(text.split("\n"), 1)
+        for code in _CODE.findall(line)
+        for token in code.split()
+        # What builds leave is in no checkout.
+        if token.split("/")[0] not in SKIPPED and _FILE.fullmatch(token)
+    )
+
+
+@cache
+def _citing(text: str) -> tuple[tuple[int, str], ...]:
+    """The lines of a text that cite anything, with their numbers."""
+    patterns = (_ROOTED, _SECTION, ELSEWHERE, _FACT)
+    return tuple(
+        (number, line)
+        for number, line in enumerate(text.split("\n"), 1)
+        if any(pattern.search(line) for pattern in patterns)
+    )
+
+
+@cache
 def _headings(text: str) -> dict[str, str]:
     """Headings of a document by their anchors."""
     out: dict[str, str] = {}

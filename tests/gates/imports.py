@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import ast
 from collections.abc import Iterator
+from functools import cache
 from pathlib import Path
 
 PACKAGE = "hushnet"
@@ -160,11 +161,16 @@ def _target(name: tuple[str, ...], modules: set[str]) -> str | None:
     return name[1] if len(name) > 1 and name[1] in modules else "__init__"
 
 
-def _imports(text: str, module: tuple[str, ...]) -> Iterator[tuple[tuple[str, ...], int]]:
-    """Absolute names that a module imports, with lines.
+@cache
+def _imports(text: str, module: tuple[str, ...]) -> tuple[tuple[tuple[str, ...], int], ...]:
+    """Absolute names that a module imports, with lines; a text is parsed once.
 
     Relative imports resolved, and `importlib.import_module("...")`.
     """
+    return tuple(_imported(text, module))
+
+
+def _imported(text: str, module: tuple[str, ...]) -> Iterator[tuple[tuple[str, ...], int]]:
     # The package that relative names start from: a package's own `__init__` counts as inside of it.
     package = module[:-1]
     for node in ast.walk(ast.parse(text)):

@@ -28,9 +28,15 @@ CRATES: dict[str, set[str]] = {
     # Benchmarks and insecure stand-ins: no crate of the product names them.
     "published": {"ring", "rlwe", "layers"},
     "bench": {"ring", "matmul", "rlwe", "layers", "mpc", "runtime", "published"},
+    # Programs for criterion: their edges are dev-dependencies.
+    "kernels": set(),
 }
 # What tests, benches and examples of a crate may depend on besides.
-DEVELOPMENT: dict[str, set[str]] = {"rlwe": {"matmul"}, "masks": {"ring", "matmul", "rlwe", "mpc", "layers", "runtime"}}
+DEVELOPMENT: dict[str, set[str]] = {
+    "rlwe": {"matmul"},
+    "kernels": {"ring", "matmul", "rlwe", "layers", "mpc"},
+    "masks": {"ring", "matmul", "rlwe", "mpc", "layers", "runtime"},
+}
 # Workspaces beside this one, and what they may depend on.
 BESIDE: dict[str, set[str]] = {"fuzz": {"ring", "rlwe", "mpc", "layers", "runtime"}}
 

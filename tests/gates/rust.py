@@ -19,7 +19,7 @@ _TOKENS = re.compile(
 _TEST = re.compile(r"#\[cfg\((?:test|all\(test\b[^\]]*)\)\]")
 _WORD = r"[A-Za-z_]\w*"
 # Crates that are no part of the product, by name, with their folders; all others stand under crates/.
-BENCHMARKS = {"bench": "bench/native", "published": "bench/published"}
+BENCHMARKS = {"bench": "bench/native", "kernels": "bench/kernels", "published": "bench/published"}
 
 
 def folder(crate: str) -> str:
@@ -136,6 +136,7 @@ def _paths(source: Source) -> tuple[tuple[tuple[str, ...], int], ...]:
     return tuple(found)
 
 
+@cache
 def uses(source: Source) -> list[tuple[tuple[str, ...], int]]:
     """The paths of a file's ``use`` items only."""
     return [
@@ -165,6 +166,7 @@ def types(source: Source) -> dict[str, int]:
     return {m.group(1): m.start() for m in re.finditer(rf"\b(?:struct|enum)\s+({_WORD})", source.code)}
 
 
+@cache
 def items_of(source: Source, name: str) -> list[tuple[int, int]]:
     """Where the definition of a type and its ``impl`` blocks stand: offsets of begin and end."""
     pattern = rf"\b(?:(?:struct|enum)\s+{name}\b|impl\b[^{{;]*?\b{name}\b(?:<[^{{;]*?>)?\s*(?:where[^{{;]*)?(?={{))"

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
+from functools import cache
 from pathlib import Path
 
 from tests.gates import rust
@@ -253,7 +254,7 @@ def problems(root: Path) -> list[str]:
     secret = {name: client.get(name, set()) | server.get(name, set()) | EITHER.get(name, set()) for name in sources}
     return (
         out
-        + [p for s in sources.values() for p in _aliases(s)]
+        + [p for s in sources.values() for p in _renamed(s)]
         + [p for n, s in sources.items() for p in _shown(s, secret[n])]
     )
 
@@ -291,17 +292,23 @@ def _unclassified(sources: dict[str, Source]) -> Iterator[str]:
         if not name.startswith(CRATES) or (name.startswith(METHODS) and name.endswith(("/client.rs", "/server.rs"))):
             continue
         known = set().union(*(table.get(name, set()) for table in (CLIENT, SERVER, EITHER, PUBLIC)))
-        wiped = {
-            m.group(1)
-            for m in _ZEROISED.finditer(source.code)
-            if "eroize" in source.code[m.start() : rust.item_end(source.code, m.start())]
-        } | set(re.findall(r"ZeroizeOnDrop[^;{]*?\bstruct\s+(\w+)", source.code))
+        wiped = _wiped(source)
         for kind, start in rust.types(source).items():
             if (_SUSPECT.search(kind) or kind in wiped) and kind not in known:
                 yield (
                     f"crates/{name}:{source.line(start)}: tests/gates/secrets.py does not say whose secret {kind} is, "
                     "or that it is public"
                 )
+
+
+@cache
+def _wiped(source: Source) -> set[str]:
+    """Types of a file that wipe their memory when they are dropped."""
+    return {
+        m.group(1)
+        for m in _ZEROISED.finditer(source.code)
+        if "eroize" in source.code[m.start() : rust.item_end(source.code, m.start())]
+    } | set(re.findall(r"ZeroizeOnDrop[^;{]*?\bstruct\s+(\w+)", source.code))
 
 
 def _named(
@@ -327,6 +334,11 @@ def _named(
                 ]
             if found := [line for line in found if any(a <= line <= b for a, b in lines)]:
                 yield f"{source.path}:{min(found)}: {side} must not name {kind} of crates/{place}"
+
+
+@cache
+def _renamed(source: Source) -> tuple[str, ...]:
+    return tuple(_aliases(source))
 
 
 def _aliases(source: Source) -> Iterator[str]:

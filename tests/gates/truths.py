@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import ast
 from collections.abc import Iterator
+from functools import cache
 from pathlib import Path
 
 PACKAGE = "python/hushnet"
@@ -40,8 +41,14 @@ def problems(root: Path) -> list[str]:
     ]
     for path in sorted(base.rglob("*.py")):
         where = path.relative_to(root).as_posix()
-        out += [f"{where}:{line}: {what}" for line, what in _typed(ast.parse(path.read_text()))]
+        out += [f"{where}:{line}: {what}" for line, what in _found(path.read_text())]
     return out
+
+
+@cache
+def _found(text: str) -> tuple[tuple[int, str], ...]:
+    """What a file types, with lines; a text is parsed once."""
+    return tuple(_typed(ast.parse(text)))
 
 
 def _typed(tree: ast.AST) -> Iterator[tuple[int, str]]:

@@ -1,4 +1,4 @@
-//! Which kernel multiplies which matrix: a cost table, measured by `cargo bench -p hushnet-matmul`.
+//! Which kernel multiplies which matrix: a cost table, measured by `cargo bench -p hushnet-kernels --bench gemm`.
 
 use crate::limbs::limbs_for;
 use crate::MatmulError;

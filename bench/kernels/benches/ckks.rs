@@ -1,6 +1,6 @@
 //! Every CKKS primitive on one thread, at N = 2^12, 2^13 and 2^14.
 //!
-//! `cargo bench -p hushnet-rlwe --bench ckks -- --noplot`
+//! `cargo bench -p hushnet-kernels --bench ckks -- --noplot`
 #![allow(clippy::unwrap_used, missing_docs)]
 
 use criterion::{criterion_group, criterion_main, BatchSize, Criterion};

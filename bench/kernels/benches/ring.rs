@@ -1,6 +1,6 @@
 //! Kernels of `hushnet-ring`, every instruction set of this machine, with `tfhe-ntt` beside the transforms.
 //!
-//! `cargo bench -p hushnet-ring -- ntt/2048` and the like select.
+//! `cargo bench -p hushnet-kernels --bench ring -- ntt/2048` and the like select.
 #![allow(missing_docs, clippy::unwrap_used)]
 
 use criterion::{criterion_group, criterion_main, BenchmarkId, Criterion, Throughput};

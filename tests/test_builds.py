@@ -1,0 +1,154 @@
+"""Commands of the Makefile link what ``make setup`` built: among cargo's units no library stands twice."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import re
+import shlex
+import subprocess
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests import constant_time
+
+if sys.version_info >= (3, 11):
+    import tomllib
+else:
+    import tomli as tomllib  # pytest brings it along
+
+ROOT = Path(__file__).resolve().parent.parent
+# Crates that a feature of the ring, for tests only, makes another build of.
+OURS = {"ring", "matmul", "rlwe", "mpc", "layers", "runtime"}
+
+
+@dataclass(frozen=True)
+class Unit:
+    """One call of the compiler: a package's target, how it is compiled, and its features."""
+
+    package: str
+    name: str
+    kind: str
+    mode: str
+    features: tuple[str, ...]
+
+    @property
+    def library(self) -> bool:
+        """Whether other units link this one (procedural macros and build scripts included)."""
+        return self.mode in ("build", "run-custom-build") and self.kind not in ("example", "bin", "cdylib")
+
+
+def units(command: list[str]) -> dict[str, Unit]:
+    """The units of a cargo command, each under a digest of all that decides whether cargo takes a built one."""
+    # `cargo test -- names` would end the options; no command here has names.
+    done = subprocess.run(
+        [*command, "--unit-graph", "-Z", "unstable-options"],
+        cwd=ROOT,
+        env={**os.environ, "RUSTC_BOOTSTRAP": "1"},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    graph = json.loads(done.stdout)
+    assert graph["version"] == 1, "cargo writes another form of its unit graph"
+    rows: list[dict[str, Any]] = graph["units"]
+    digests: dict[int, str] = {}
+
+    def digest(index: int) -> str:
+        if index not in digests:
+            row = rows[index]
+            own = [row[key] for key in ("pkg_id", "target", "profile", "platform", "mode", "features")]
+            below = sorted((digest(d["index"]), d["extern_crate_name"]) for d in row["dependencies"])
+            digests[index] = hashlib.sha256(json.dumps([own, below], sort_keys=True).encode()).hexdigest()
+        return digests[index]
+
+    return {
+        digest(i): Unit(
+            row["pkg_id"], row["target"]["name"], row["target"]["kind"][0], row["mode"], tuple(row["features"])
+        )
+        for i, row in enumerate(rows)
+    }
+
+
+def recipe(target: str) -> list[list[str]]:
+    """The cargo commands of a target of the Makefile."""
+    options = ["-o", "setup", "PROFILE=fast"]
+    done = subprocess.run(["make", "-n", *options, target], cwd=ROOT, capture_output=True, text=True, check=True)
+    found = [shlex.split(line) for line in done.stdout.splitlines() if line.startswith("cargo ")]
+    assert found, done.stdout
+    return found
+
+
+def installed(folder: Path) -> dict[str, Unit]:
+    """What maturin has cargo build for a project, in ``make setup``."""
+    maturin = tomllib.loads((folder / "pyproject.toml").read_text())["tool"]["maturin"]
+    package = tomllib.loads((folder / maturin["manifest-path"]).read_text())["package"]["name"]
+    features = ",".join(maturin["features"])
+    return units(["cargo", "build", "-p", package, "--features", features, "--profile", "fast", "--locked"])
+
+
+def again(command: list[str], built: dict[str, Unit]) -> set[Unit]:
+    """The libraries among what ``built`` has that a command would compile a second time."""
+    packages = {(u.package, u.name, u.kind) for u in built.values() if u.library}
+    return {
+        u
+        for key, u in units(command).items()
+        if u.library and key not in built and (u.package, u.name, u.kind) in packages
+    }
+
+
+@pytest.fixture(scope="module")
+def built() -> dict[str, Unit]:
+    return installed(ROOT) | installed(ROOT / "bench")
+
+
+def ours(found: set[Unit]) -> set[str]:
+    """Names of our crates; fails when a crate of others is among them."""
+    names = {u.name.removeprefix("hushnet_") for u in found}
+    assert names <= OURS, sorted(u.package for u in found if u.name.removeprefix("hushnet_") not in OURS)
+    return names
+
+
+def test_both_extensions_are_linked_from_one_build_of_the_libraries() -> None:
+    product, benchmarks = installed(ROOT), installed(ROOT / "bench")
+    assert len(product) > 100 and any(u.name == "hushnet_runtime" for u in product.values())
+    assert {u.name for key, u in benchmarks.items() if key not in product} == {"hushnet_bench", "hushnet_published"}
+
+
+def test_rust_tests_link_what_setup_built(built: dict[str, Unit]) -> None:
+    tests, masks = recipe("test-rust")
+    assert again(tests, built) == set()
+    # Tests are built and run: of every crate that has any.
+    tested = {u.name for u in units(tests).values() if u.mode == "test" and u.kind == "lib"}
+    assert tested == {f"hushnet_{crate}" for crate in OURS | {"published"}}
+    # The ledger is a feature of the ring, so that all that stands on it is another build, and nothing else is.
+    assert ours(again(masks, built)) == OURS
+    assert any(u.features == ("ledger",) for u in again(masks, built))
+
+
+def test_constant_time_links_what_setup_built(built: dict[str, Unit]) -> None:
+    mpc, rlwe = constant_time.CRATES
+    # As in the ledger's case, for the feature that marks secrets.
+    assert ours(again(constant_time.command(mpc), built)) == {"ring", "mpc"}
+    assert ours(again(constant_time.command(rlwe), built)) == {"ring", "rlwe", "matmul"}
+
+
+def test_a_command_that_diverges_is_seen(built: dict[str, Unit]) -> None:
+    tests, _ = recipe("test-rust")
+    plain = [word for word in tests if not word.startswith(("--features", "pyo3/"))]
+    for name in ("hushnet-python", "hushnet-bench"):
+        plain += ["--exclude", name]
+    assert {"hyper", "hushnet_runtime"} <= {u.name for u in again(plain, built)}
+    other = ["release" if word == "fast" else word for word in tests]
+    assert len(again(other, built)) > 100
+
+
+def test_the_wheel_of_ci_is_linked_from_what_setup_built() -> None:
+    profiles = dict(re.findall(r"(\w*PROFILE)=(\w+)", (ROOT / ".ci/run").read_text()))
+    assert profiles == {"PROFILE": "fast", "WHEEL_PROFILE": "fast"}
