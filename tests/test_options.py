@@ -32,6 +32,7 @@ def test_overloads_say_the_options_of_every_trust_model_and_lint_checks_programs
     program = (ROOT / "tests/typed_options.py").read_text()
     assert program.count("  # type: ignore[call-") == 9 and "-m tests.gates" in (ROOT / "Makefile").read_text()
     assert re.search(r"\n\t\$\(BIN\)/mypy\n", (ROOT / "Makefile").read_text())
+    assert 'packages = ["hushnet", "hushnet_bench"]' in (ROOT / "pyproject.toml").read_text()
 
 
 @pytest.mark.parametrize(("trust", "field"), ALL, ids=[f"{t}-{f.name}" for t, f in ALL])

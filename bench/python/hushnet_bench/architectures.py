@@ -43,7 +43,7 @@ def rows(
     chosen = list(cases) if cases else list(QUICK if quick else CASES)
     if unknown := [c for c in chosen if c not in CASES]:
         raise hushnet.InputError(f"no case {', '.join(unknown)}: cases are {', '.join(CASES)}")
-    found = []
+    found: list[dict[str, Any]] = []
     for case in chosen:
         if progress:
             progress(f"architectures: {case}", len(found), len(chosen))

@@ -183,7 +183,12 @@ def kill(networks: list[service.Network], _: Path, quick: bool) -> list[dict[str
             return any(r["name"] == victim["name"] and r["pid"] != victim["pid"] for r in served.replicas())
 
         again = until(back, PATIENCE)
-        told = {"clients": clients, "replicas": len(served.replicas()), "answers": tally.right, "wrong": tally.wrong}
+        told: dict[str, Any] = {
+            "clients": clients,
+            "replicas": len(served.replicas()),
+            "answers": tally.right,
+            "wrong": tally.wrong,
+        }
         told |= {"without_answer": len(tally.failed), "tries_again": tally.tries - clients * each}
         told |= {"connections_of_the_killed": (victim["connections"] or {}).get("active", 0), "seconds": took}
         told |= {"seconds_until_it_was_back": time.monotonic() - killed if again else None}
@@ -227,14 +232,15 @@ def throughput(networks: list[service.Network], _: Path, quick: bool) -> list[di
                 "front_cpu_seconds_a_session": passed / tally.right,
             }
             cost = cost or told
-            row = {"case": "throughput", "network": network.name, "method": network.trust, "replicas": replicas}
+            row: dict[str, Any] = {"case": "throughput", "network": network.name, "method": network.trust}
+            row |= {"replicas": replicas}
             row |= {"clients": 4 * replicas, "sessions_per_second": tally.right / took, "kind": "measured"}
             out.append(row | {"cores": len(os.sched_getaffinity(0)), "wrong": tally.wrong} | told)
         # A core for each replica, one for the front, and clients elsewhere; what one replica's run measured.
-        server, front = cost["server_cpu_seconds_a_session"], max(cost["front_cpu_seconds_a_session"], 1e-6)
+        each, passing = cost["server_cpu_seconds_a_session"], max(cost["front_cpu_seconds_a_session"], 1e-6)
         for replicas in (1, 2, 4, 8, 16, 32):
             row = {"case": "throughput", "network": network.name, "method": network.trust, "replicas": replicas}
-            out.append(row | {"sessions_per_second": min(replicas / server, 1 / front), "kind": "computed"})
+            out.append(row | {"sessions_per_second": min(replicas / each, 1 / passing), "kind": "computed"})
     return out
 
 

@@ -46,7 +46,7 @@ def rows(*, quick: bool, threads: int, progress: Any, batch: int = BATCH) -> lis
             ("three bits more precision", {"precision": 10.0}),
             ("weights hidden (flooded, N by the planner)", {"hide_weights": True}),
         ]
-    out = []
+    out: list[dict[str, Any]] = []
     for number, (case, options) in enumerate(cases):
         if progress:
             progress("cryptonets-square", number, len(cases))

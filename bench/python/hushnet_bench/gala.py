@@ -34,7 +34,7 @@ def _counts(geometry: str, method: str, slots: int = SLOTS) -> tuple[Row, Row, R
 
 def _compare(table: str, case: str, method: str, published: Row, formula: Row, counted: Row, why: str = "") -> Row:
     match = all(formula.get(k) == v for k, v in published.items())
-    row = {
+    row: Row = {
         "table": table,
         "case": case,
         "method": method,

@@ -31,7 +31,8 @@ def chooser(geometry: str, unit: Row | None = None) -> Chooser:
     g = json.loads(geometry)
     if g["type"] == "dense":
         shape: Any = Dense(g["inputs"], g["outputs"])
-        source, target, weights = (g["inputs"],), (g["outputs"],), (g["outputs"], g["inputs"])
+        weights: tuple[int, ...] = (g["outputs"], g["inputs"])
+        target: Any = (g["outputs"],)
     else:
         source, target = tuple(g["input"]), tuple(g["output"])
         shape = Conv2d(

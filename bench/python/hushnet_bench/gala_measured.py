@@ -255,13 +255,13 @@ def network_rows(network: str, layers: Layers, progress: Any) -> list[Row]:
         for method, part in parts.items():
             add_row(totals.setdefault(method, {}), part, times)
         picks[choice["method"].removeprefix("planner: ")] += times
-        planned += times * choice.get("seconds", choice["best_seconds"])
+        planned += times * (choice["seconds"] if "seconds" in choice else choice["best_seconds"])
         add_row(single, choice["total_seconds"], times)
         covered.update(dict.fromkeys(choice["total_seconds"], times))
     table = "X" if network == "MLP" else "XI"
-    rows = []
+    rows: list[Row] = []
     for method, total in totals.items():
-        row = {"table": table, "case": network, "method": method} | total
+        row: Row = {"table": table, "case": network, "method": method} | total
         row["correct"] = total["correct"] == total["layers"]
         if method == "gala":
             row |= _network_ratio(totals["gazelle"], total, published)

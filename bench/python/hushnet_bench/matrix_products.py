@@ -25,7 +25,8 @@ RUNS = 5
 
 def rows(*, quick: bool, threads: int, progress: Any) -> list[dict[str, Any]]:
     """A row a product: medians of its stage in several runs, its bytes, the largest error beside the stated one."""
-    cases, out = QUICK if quick else SIZES, []
+    cases = QUICK if quick else SIZES
+    out: list[dict[str, Any]] = []
     for sizes in cases:
         heads, n, k, m = sizes
         case = f"{heads} heads, {n}x{k} times {k}x{m}"

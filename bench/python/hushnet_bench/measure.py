@@ -9,7 +9,7 @@ import subprocess
 import sys
 import tempfile
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import hushnet
 import numpy as np
@@ -42,7 +42,7 @@ def measure(
     threads: int,
     runs: int = 3,
     reference: np.ndarray | None = None,
-    transport: str = "loopback",
+    transport: Literal["pipe", "loopback"] = "loopback",
 ) -> dict[str, Any]:
     """Median interactive seconds of both parties together, set-up apart, bytes, rounds, memory, error."""
     results = [hushnet.run(model, x, threads=threads, transport=transport) for _ in range(runs)]

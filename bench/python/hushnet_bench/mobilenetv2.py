@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, Literal
 
 import hushnet
 import numpy as np
@@ -29,7 +29,7 @@ def rows(*, quick: bool, threads: int, progress: Any, size: int = 96, batch: int
     calibration = data.synthetic((3, size, size), 32, seed=1)
     x = data.synthetic((3, size, size), batch, seed=2).astype(np.float32)
     # one block: shared masks would only move work and bytes into a set-up that nothing else uses
-    mask = "fresh" if batch <= 2048 else "auto"
+    mask: Literal["fresh", "auto"] = "fresh" if batch <= 2048 else "auto"
     model = hushnet.compile(
         onnx_model,
         batch=batch,

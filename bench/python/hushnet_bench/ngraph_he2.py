@@ -223,7 +223,7 @@ def _dot(quick: bool) -> dict[str, Any]:
     prime = float(ckks.primes[levels - 1])
 
     def total(rescale_each: bool) -> Any:
-        result = None
+        result: Any = None
         for index, weight in enumerate(weights):
             term = ckks.multiply_scalar(inputs[index % len(inputs)], weight, prime)
             term = ckks.rescale(term) if rescale_each else term
@@ -358,10 +358,8 @@ def _linear() -> Any:
         helper.make_node("Gemm", ["b", "w2"], ["c"], transB=1),
         helper.make_node("Gemm", ["c", "w3"], ["logits"], transB=1),
     ]
-    ports = [
-        helper.make_tensor_value_info(n, TensorProto.FLOAT, s)
-        for n, s in (("image", ["N", 1, 28, 28]), ("logits", ["N", 10]))
-    ]
+    shapes: dict[str, list[int | str]] = {"image": ["N", 1, 28, 28], "logits": ["N", 10]}
+    ports = [helper.make_tensor_value_info(n, TensorProto.FLOAT, s) for n, s in shapes.items()]
     graph = helper.make_graph(nodes, "cryptonets-linear", ports[:1], ports[1:], constants)
     return helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8)
 

@@ -29,7 +29,8 @@ def rows(
     for case in cases or (QUICK if quick else CASES):
         name, _, trust = case.partition(":")
         count = batch or (FEW if quick else PHOTOS if trust == "two-party" else COUNT)
-        seen = demos.compare(name, count=count, trust=trust or "client-aided", threads=threads, progress=progress)
+        trust_model: Any = trust or "client-aided"
+        seen = demos.compare(name, count=count, trust=trust_model, threads=threads, progress=progress)
         figures = seen.figures()
         found.append(
             {

@@ -44,7 +44,7 @@ def rows(*, quick: bool, threads: int, progress: Any) -> list[dict[str, Any]]:
         if progress:
             progress("relu: SPU", 0, steps)
         rival = peers.measure("spu", "spu_cheetah.py", ["relu-2^20", "--runs", "3", "--cores", f"{core(0)},{core(1)}"])
-    out = []
+    out: list[dict[str, Any]] = []
     for case, (bits, drop, published) in RELUS.items():
         if progress:
             progress(f"relu: {case}", steps - len(RELUS) - len(GARBLED) - len(POOLS) + len(out), steps)

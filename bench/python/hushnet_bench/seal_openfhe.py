@@ -178,13 +178,13 @@ def case_rows(
     net, x, labels = network(name)
     truth = net.run(x[:images]).output
     merged = network(name, "always")[0]
-    mine = {"case": name, "published": min(case.seal, case.openfhe)} | ours(
+    mine: dict[str, Any] = {"case": name, "published": min(case.seal, case.openfhe)} | ours(
         merged, x[:images], truth, labels, threads=threads, runs=runs
     )
-    out = [mine]
+    out: list[dict[str, Any]] = [mine]
     for peer in peers:
         try:
-            row = {"case": name} | run_peer(
+            row: dict[str, Any] = {"case": name} | run_peer(
                 peer, net, x[:peer_images], truth, sample=SAMPLE if case.estimated else None
             )
         except PeerFailed as error:
@@ -254,7 +254,8 @@ def ours(
     with tempfile.TemporaryDirectory() as folder:
         place = Path(folder)
         (place / "spec.json").write_text(json.dumps(spec))
-        np.savez(place / "arrays.npz", **arrays)
+        named: dict[str, Any] = dict(arrays)
+        np.savez(place / "arrays.npz", **named)
         np.save(place / "images.npy", net.encrypted_input(x))
         command = [sys.executable, "-m", "hushnet_bench.seal_openfhe", folder, str(threads), str(runs)]
         with (

@@ -119,7 +119,16 @@ def many(network: service.Network, sequential: int, at_once: int, threads: int, 
 
     Every answer is compared.
     """
-    options = ("--max-sessions", at_once, "--max-connections", 4 * at_once, "--line", 600, "--memory", 64)
+    options: tuple[str | int, ...] = (
+        "--max-sessions",
+        at_once,
+        "--max-connections",
+        4 * at_once,
+        "--line",
+        600,
+        "--memory",
+        64,
+    )
     options += ("--idle-timeout", 600, "--patience", 600, "--threads", threads, "--log-level", "error")
     held: list[dict[str, int]] = []
 
@@ -166,7 +175,7 @@ def many(network: service.Network, sequential: int, at_once: int, threads: int, 
         service.until(lambda: server.threads() <= last["threads"] + 2, 40)
         service.until(lambda: server.resident() <= 1.1 * last["bytes"] + (24 << 20), 40)
         after = look(server)
-    told = {"sequential": sequential, "seconds": took, "sessions_per_second": sequential / took}
+    told: dict[str, Any] = {"sequential": sequential, "seconds": took, "sessions_per_second": sequential / took}
     told |= {
         f"{k}_{when}": value for when, h in (("first_quarter", first), ("last_quarter", last)) for k, value in h.items()
     }
@@ -201,7 +210,10 @@ def bad_peers(network: service.Network, count: int, threads: int, address: str =
                 peer.sendall(some)
         waiting = server.metric("clients_waiting")
         beside = [session(server.url, network.rows[:1], network) for _ in range(3)]
-    told = {"peers": count, "peers_are": "one peer with it" if address == ADDRESSES[0] else "another peer"}
+    told: dict[str, Any] = {
+        "peers": count,
+        "peers_are": "one peer with it" if address == ADDRESSES[0] else "another peer",
+    }
     told |= {"waiting": waiting, "seconds_alone": alone, "seconds": max(beside), "seconds_more": max(beside) - alone}
     return _row(network, "bad-peers", **told, load=os.getloadavg()[0])
 

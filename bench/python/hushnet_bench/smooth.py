@@ -41,7 +41,7 @@ def rows(*, quick: bool, threads: int, progress: Any) -> list[dict[str, Any]]:
         if progress:
             progress("smooth: SPU", 0, len(CASES))
         rival = peers.measure("spu", "spu_cheetah.py", [*RIVALS, "--runs", "3", "--cores", f"{core(0)},{core(1)}"])
-    out = []
+    out: list[dict[str, Any]] = []
     for case, (interval, published) in CASES.items():
         if progress:
             progress(f"smooth: {case}", len(out), len(CASES))
@@ -99,7 +99,7 @@ def softmax_network(rows: int) -> Graph:
     """Logits of rows, their softmax, and the rows' mean."""
     shape, mean = (rows, 1, ROW), (1, 1, ROW)
     logits = Conv2d(shape, shape, (1, 1), groups=rows)
-    nodes = [
+    nodes: list[Linear | Op] = [
         Linear("logits", "x", "logits", logits, np.ones((rows, 1, 1, 1)), np.zeros(rows)),
         Op("softmax", "softmax", ["logits"], "softmax", {"axis": 2}),
         Linear("mean", "softmax", "y", Conv2d(shape, mean, (1, 1)), np.full((1, rows, 1, 1), 1 / rows), np.zeros(1)),
@@ -109,7 +109,7 @@ def softmax_network(rows: int) -> Graph:
 
 def attention_network(heads: int) -> Graph:
     """Logits of heads of rows, their softmax times values of :data:`EACH` elements, and the rows' mean."""
-    shapes = {
+    shapes: dict[str, Any] = {
         "x": (heads * ROW, 1, ROW),
         "v": (heads * ROW, 1, EACH),
         "products": (heads, ROW, EACH),

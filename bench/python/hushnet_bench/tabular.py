@@ -136,7 +136,8 @@ def ours(one: Fitted, trust: str, count: int | None, threads: int) -> dict[str, 
     row["accuracy_float"] = float((one.model.predict(x) == y).mean())
     start = time.perf_counter()
     try:
-        compiled = hushnet.compile(frontend.sklearn_model(one.model), trust=trust, calibration=one.train[:SAMPLES])
+        options: dict[str, Any] = {"trust": trust, "calibration": one.train[:SAMPLES]}
+        compiled = hushnet.compile(frontend.sklearn_model(one.model), **options)
     except hushnet.HushnetError as error:
         return row | {"refused": said(error)}
     row["compile_seconds"] = time.perf_counter() - start
@@ -187,7 +188,7 @@ def answered(model: hushnet.Model, x: np.ndarray, threads: int) -> tuple[hushnet
     raise hushnet.InputError("no attempt was made")
 
 
-def parameters(model: Any) -> dict[str, np.ndarray]:
+def parameters(model: Any) -> dict[str, Any]:
     """Weights of a fitted model by name, behind its scaler: what other libraries are given."""
     last = model.steps[-1][1] if hasattr(model, "steps") else model
     network = hasattr(last, "coefs_")

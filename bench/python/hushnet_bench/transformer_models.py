@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, field
+from typing import Any
 
 import numpy as np
 import onnx
@@ -37,9 +38,9 @@ class _Net:
     nodes: list[onnx.NodeProto] = field(default_factory=list)
     constants: list[onnx.TensorProto] = field(default_factory=list)
 
-    def constant(self, name: str, value: np.ndarray) -> str:
+    def constant(self, name: str, value: np.ndarray | np.generic) -> str:
         """An initialiser."""
-        self.constants.append(numpy_helper.from_array(value, name))
+        self.constants.append(numpy_helper.from_array(np.asarray(value), name))
         return name
 
     def normal(self, name: str, *shape: int, deviation: float, mean: float = 0.0) -> str:
@@ -47,7 +48,7 @@ class _Net:
         value = self.rng.standard_normal(shape, dtype=np.float32) * np.float32(deviation) + np.float32(mean)
         return self.constant(name, value)
 
-    def op(self, kind: str, name: str, *inputs: str, **attributes: object) -> str:
+    def op(self, kind: str, name: str, *inputs: str, **attributes: Any) -> str:
         """A node with one output of its own name."""
         self.nodes.append(helper.make_node(kind, list(inputs), [name], name, **attributes))
         return name

@@ -71,7 +71,7 @@ def rows(
     Seconds of a private inference after the session's set-up, bytes, rounds, memory, and the check of the result.
     """
     network = NETWORKS[bench]
-    options = dict(network.quick) if quick and size is None else {}
+    options: dict[str, Any] = dict(network.quick) if quick and size is None else {}
     if size is not None:
         if not network.quick:
             raise hushnet.InputError(f"{bench} has one image size, {network.shape[1]}")

@@ -59,7 +59,7 @@ def rows(*, quick: bool, threads: int, progress: Any) -> list[dict[str, Any]]:
         if progress:
             progress("two-party-layers: SPU", 0, len(layers) + 1)
         rival = peers.measure("spu", "spu_cheetah.py", [*SPU_CASES, "--runs", "3", "--cores", f"{core(0)},{core(1)}"])
-    out = []
+    out: list[dict[str, Any]] = []
     for case, (geometry, published) in layers.items():
         if progress:
             progress(f"two-party-layers: {case}", len(out) + 1, len(layers) + 1)

@@ -63,7 +63,7 @@ def _calibrated(folder: Path) -> str:
     return str(path)
 
 
-def _compiled(network: two_party.Network, size: dict[str, int], method: str, costs: str | None) -> hushnet.Model:
+def _compiled(network: two_party.Network, size: dict[str, Any], method: str, costs: str | None) -> hushnet.Model:
     shape = (network.shape[0], size["size"], size["size"]) if size else network.shape
     options: dict[str, Any] = {"method": None} if method in (FREE, STORED) else {"method": method}
     if method == STORED:
@@ -151,7 +151,7 @@ def _same(model: hushnet.Model) -> str:
     Parameters, stages without what was predicted of them, and weights.
     """
     stages = [{k: v for k, v in s.items() if k != "predicted"} for s in model.plan.stages]
-    weights = {name: hashlib.sha256(np.ascontiguousarray(w)).hexdigest() for name, w in model.plan.weights.items()}
+    weights = {name: hashlib.sha256(np.ascontiguousarray(w).data).hexdigest() for name, w in model.plan.weights.items()}
     return json.dumps([model.plan.document["params"], stages, weights], sort_keys=True)
 
 
@@ -195,7 +195,7 @@ def _rows(
 def _measured(
     model: hushnet.Model,
     network: two_party.Network,
-    size: dict[str, int],
+    size: dict[str, Any],
     shape: tuple[int, ...],
     *,
     quick: bool,

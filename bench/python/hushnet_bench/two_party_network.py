@@ -11,6 +11,7 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import hushnet
@@ -56,7 +57,7 @@ def rows(*, quick: bool, threads: int, progress: Any) -> list[dict[str, Any]]:
                     model,
                     x,
                     unit,
-                    lambda model=model, x=x, link=link: (throttled(model, x, link, threads), link),
+                    partial(_throttled, model, x, link, threads),
                 )
             )
             try:
@@ -67,7 +68,7 @@ def rows(*, quick: bool, threads: int, progress: Any) -> list[dict[str, Any]]:
                         model,
                         x,
                         unit,
-                        lambda model=model, x=x, link=link: in_namespaces(model, x, link, threads),
+                        partial(in_namespaces, model, x, link, threads),
                     )
                 )
             except namespaces.Unavailable as error:
@@ -79,6 +80,10 @@ def throttled(model: hushnet.Model, x: np.ndarray, link: str | None, threads: in
     """Seconds of the fastest run, each image in a session of its own, and the outputs; None: over memory."""
     seen = [hushnet.run(model, x[i : i + 1], threads=threads, network=link) for i in range(len(x))]
     return min(r.trace["seconds"] for r in seen), np.concatenate([r.output for r in seen])
+
+
+def _throttled(model: hushnet.Model, x: np.ndarray, link: str, threads: int) -> tuple[Seen, str]:
+    return throttled(model, x, link, threads), link
 
 
 def in_namespaces(model: hushnet.Model, x: np.ndarray, link: str, threads: int = 1) -> tuple[Seen, str]:

@@ -74,7 +74,8 @@ def measure(
         folder = Path(name)
         model.save(folder / "plan.hush")
         arrays = dict(x) if isinstance(x, Mapping) else {model.input_names[0]: x}
-        np.savez(folder / "x.npz", **{f"x{i}": v for i, v in enumerate(arrays.values())})
+        inputs: dict[str, Any] = {f"x{i}": v for i, v in enumerate(arrays.values())}
+        np.savez(folder / "x.npz", **inputs)
         with _server(folder, threads, server_cores, link) as (url, process):
             before = cpu_seconds(process.pid)
             order = {
@@ -185,7 +186,8 @@ def _client(order: dict[str, Any]) -> None:
     with np.load(folder / "x.npz") as archive:
         x = {name: archive[f"x{i}"] for i, name in enumerate(order["inputs"])}
     batch, limit = order["batch"], order["seconds"]
-    results, started = [], time.monotonic()
+    results: list[hushnet.Result] = []
+    started = time.monotonic()
     with hushnet.connect(order["url"], threads=order["threads"], images=batch) as connection:
         for first in range(0, len(next(iter(x.values()))), batch):
             if results and limit is not None and time.monotonic() - started > limit:
@@ -193,7 +195,8 @@ def _client(order: dict[str, Any]) -> None:
             cpu = time.process_time()
             results.append(connection.infer({name: v[first : first + batch] for name, v in x.items()}))
             results[-1].trace["cpu_seconds"] = time.process_time() - cpu
-    np.savez(folder / "outputs.npz", **{k: np.concatenate([r.outputs[k] for r in results]) for k in results[0].outputs})
+    outputs: dict[str, Any] = {k: np.concatenate([r.outputs[k] for r in results]) for k in results[0].outputs}
+    np.savez(folder / "outputs.npz", **outputs)
     (folder / "client.json").write_text(json.dumps([r.trace for r in results]))
 
 

@@ -107,7 +107,8 @@ class Executor:
         """
         document, arrays = spec
         path = self._path("network.npz")
-        np.savez(path, **arrays)
+        named: dict[str, Any] = dict(arrays)
+        np.savez(path, **named)
         return self._ask({"do": "setup", "spec": document, "arrays": str(path), "sample": sample})
 
     def run(self, images: Array) -> tuple[Array | None, dict[str, Any]]:
@@ -126,7 +127,8 @@ class Executor:
         all real parts, then all imaginary ones.
         """
         given, result = self._path("vectors.npz"), self._path("results.npz")
-        np.savez(given, **vectors)
+        named: dict[str, Any] = dict(vectors)
+        np.savez(given, **named)
         request = {
             "do": "operations",
             "vectors": str(given),
