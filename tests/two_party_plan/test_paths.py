@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 from hushnet.graph import Dense, Linear
 from hushnet.planner.two_party import methods as two_party_methods
+from hushnet.planner.two_party import paths
 from hushnet.planner.two_party.methods import PRIME, RING, Chooser, Kept
 from hushnet.planner.two_party.paths import Node, NoPath, Way, shortest
 from hushnet.planner.two_party.steps import Step
@@ -203,3 +204,35 @@ def test_choices_are_neither_slower_nor_larger_than_any_single_method(monkeypatc
     chooser.session["convfhe"] = 50_000_000
     assert [chooser.picks(2048)[n].way.name for n in "abc"] == ["cheetah", "cheetah", "cheetah"]
     assert chooser.totals(chooser.picks(2048), "abc") == (4.0, 70e6)
+
+
+def recurrent(steps):
+    """Layers that read the result before them, all of whose results are joined at the end."""
+    layers = [
+        Node(f"s{i}", (f"t{i}",), f"t{i + 1}", (Way("a", "ring", "ring", 3.0), Way("b", "prime", "ring", 1.0 + i % 3)))
+        for i in range(steps)
+    ]
+    last = Node("join", tuple(f"t{i + 1}" for i in range(steps)), "out", (Way("join", "ring", "ring", 0.0),))
+    return [*layers, last]
+
+
+def test_results_that_are_kept_to_the_end_make_no_states(monkeypatch):
+    few = 6
+    nodes = recurrent(few)
+    every = [price(nodes, ways, flat(1.0)) for ways in itertools.product(*(n.ways for n in nodes))]
+    assert shortest(nodes, {"t0": "ring"}, flat(1.0))[0] == min(every)
+    # two states a step, and not 2^200
+    monkeypatch.setattr(paths, "MOST_STATES", 2)
+    assert shortest(recurrent(200), {"t0": "ring"}, flat(1.0))[0] == 67 * 2.0 + 67 * 3.0 + 66 * 3.0
+
+
+def test_states_that_are_given_up_leave_a_path(monkeypatch):
+    """Prime encodings that are read once more, at the end, are states that no rule leaves out."""
+    nodes = recurrent(12)
+    back = [Node(f"r{i}", (f"t{i + 1}",), f"u{i}", (Way("a", "ring", "ring", 3.0), Way("b", "prime", "ring", 2.5)))
+            for i in range(12)]  # fmt: skip
+    exact, _ = shortest(nodes + back, {"t0": "ring"}, flat(1.0))
+    monkeypatch.setattr(paths, "MOST_STATES", 16)
+    total, picks = shortest(nodes + back, {"t0": "ring"}, flat(1.0))
+    assert total >= exact
+    assert total == price(nodes + back, [picks[n.name].way for n in nodes + back], flat(1.0))

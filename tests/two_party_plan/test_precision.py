@@ -104,3 +104,27 @@ def test_what_bits_do_not_change_is_made_once(monkeypatch):
     # no rung reaches so much, so all were tried
     assert plan.predicted["precision"]["reached"] < 30 and len(made) == 1
     assert compile(graph, trust="two-party", calibration=images(graph, 8)).document != plan.document
+
+
+def test_of_plans_that_are_not_precise_enough_the_lightest_of_the_best_is_taken():
+    def search(made, **options):
+        left = iter(made)
+
+        def plan(weights, activations, more=None):
+            reached, sent, *rest = next(left)
+            kept = {"expected_agreement": rest[0]} if rest else {}
+            return SimpleNamespace(predicted={"precision": {"reached": reached}, **kept, "sent": sent})
+
+        return cheapest(plan, RUNGS[: len(made)], 7.0, **options).predicted["sent"]
+
+    weigh = {"weigh": lambda plan: plan.predicted["sent"]}
+    # 0.32 bits are a factor of 1.25
+    assert search([(4.0, 100), (4.3, 300), (4.2, 200)]) == 300
+    assert search([(4.0, 100), (4.3, 300), (4.2, 200)], **weigh) == 100
+    assert search([(3.9, 100), (4.3, 300), (4.2, 200)], **weigh) == 200
+    # nearly as good as a plan that was given up is not enough
+    assert search([(3.7, 100), (4.0, 200), (4.3, 300)], **weigh) == 200
+    # nor are few bytes where more labels change; and a plan that is precise enough is taken as it comes
+    assert search([(4.3, 100, 0.96), (4.3, 200, 0.98), (4.0, 300, 0.98)], **weigh) == 200
+    assert search([(4.3, 100, 0.976), (4.3, 200, 0.98), (4.0, 300, 0.98)], **weigh) == 100
+    assert search([(4.0, 100), (7.2, 300), (7.3, 200)], **weigh) == 300

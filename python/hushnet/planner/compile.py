@@ -103,7 +103,13 @@ def plan(graph: Graph, asked: Options, classes: Collection[str] = ()) -> Plan:
     paid = (lambda made: price(made.predicted)) if usual else None
     many = sum(node.weight.size for node in graph.nodes if isinstance(node, Linear)) > MANY_WEIGHTS
     leaps = many and isinstance(asked, TwoParty)
-    return cheapest(make, _rungs(graph, asked), asked.precision_bits, paid, leaps=leaps)
+    sent = (lambda made: _sent(made.predicted)) if isinstance(asked, TwoParty) else None
+    return cheapest(make, _rungs(graph, asked), asked.precision_bits, paid, weigh=sent, leaps=leaps)
+
+
+def _sent(predicted: Mapping[str, Any]) -> float:
+    """Bytes of a plan in both directions."""
+    return float(predicted["bytes_up"] + predicted["bytes_down"])
 
 
 def _rungs(graph: Graph, asked: FixedPoint) -> tuple[Rung, ...]:

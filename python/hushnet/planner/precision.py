@@ -4,8 +4,8 @@ Precision is in bits: what 999 rows of 1000 keep (:mod:`.quality`) is at most 2^
 output. Where classes are the answers, at most one label of :data:`LABELS` may be expected to change: a few large rows
 widen an output's range, and errors that are small against it are large against the distance to the next label. With
 labels the plan's accuracy on the calibration data must not fall either. Bits of weights and of
-activations are tried from few to many; the first plan that is precise enough is taken. Where none is, the most
-precise one is, and the plan says by how much it falls short.
+activations are tried from few to many; the first plan that is precise enough is taken. Where none is, the cheapest one
+is of those that are nearly as precise as the most precise one (:data:`NEARLY`), and it says by how much it falls short.
 """
 
 from __future__ import annotations
@@ -68,6 +68,8 @@ MANY_WEIGHTS = 1 << 22
 AUTO_MOST = 12
 # bits of precision that a rung may win beyond those that it has more
 SURPLUS = 2.0
+# errors that are at most so many times the least ones are as good, where none is small enough
+NEARLY = 1.25
 
 
 def without_rows(rungs: Sequence[Rung]) -> tuple[Rung, ...]:
@@ -99,12 +101,15 @@ def cheapest(
     asked: float,
     price: Callable[[Plan], float] | None = None,
     *,
+    weigh: Callable[[Plan], float] | None = None,
     leaps: bool = False,
 ) -> Plan:
     """The first of the plans that reaches ``asked`` bits; else the most precise.
 
     Args:
         price: of a plan; where it is given, one of :data:`DEAR` times the price of another is not taken.
+        weigh: where it is given and no plan is precise enough, the lightest is taken of those that are nearly as
+            precise as the most precise one.
         leaps: rungs are passed over that are too few bits above one that falls short; where no later one has a plan,
             they are tried after all.
 
@@ -115,6 +120,8 @@ def cheapest(
     refused: PlanError | None = None
     most = math.inf
     passed: list[Rung] = []
+    # plans that may be as good as the best one
+    near: list[Plan] = []
     lacking, below = -math.inf, 0.0
 
     def tried(rung: Rung) -> Plan | None:
@@ -144,15 +151,27 @@ def cheapest(
         if best is None or _shortage(plan) < _shortage(best):
             best = plan
             passed.clear()
+        near = [p for p in (*near, plan) if p is best or (weigh is not None and _nearly(p, best))]
         if leaps:
             lacking, below = asked - _reached(plan), _bits(rung)
     for rung in reversed(passed):
         plan = tried(rung)
         if plan is not None:
-            return plan if best is None or _shortage(plan) < _shortage(best) else best
+            best = plan if best is None or _shortage(plan) < _shortage(best) else best
+            near.append(plan)
+            break
     if best is None:
         raise refused or PlanError("no bits were tried")
-    return best
+    if weigh is None:
+        return best
+    return min((p for p in near if p is best or _nearly(p, best)), key=weigh)
+
+
+def _nearly(plan: Plan, best: Plan) -> bool:
+    """Whether a plan's errors, and labels that it changes, are at most :data:`NEARLY` times those of the best one."""
+    (falls, kept, bits, seen), (best_falls, best_kept, best_bits, best_seen) = _shortage(plan), _shortage(best)
+    changed = all(1 + share <= NEARLY * (1 + least) for share, least in ((kept, best_kept), (seen, best_seen)))
+    return falls <= best_falls and changed and bits - best_bits <= math.log2(NEARLY)
 
 
 def _bits(rung: Rung) -> float:

@@ -26,9 +26,8 @@ from .methods import ROWS, Asked, Chooser
 from .opened import Tail, carry
 from .prepared import Prepared, prepare
 from .reach import write_reaches
-from .regions import Regions, whole_numbers
+from .regions import whole_numbers
 from .search import Chosen, Search
-from .steps import Step, to_steps
 from .weights import Weights
 
 Array = np.ndarray
@@ -64,15 +63,7 @@ def compile_two_party(
         kept[fed] = prepare(graph, samples, settings, Moments() if fed else None, classes)
     made = kept[fed]
     graph, ranges = made.graph, made.ranges
-    planner = _Planner(
-        (graph, made.shared),
-        made.regions,
-        settings,
-        (made.name, made.outputs),
-        weight_bits,
-        None if activation_bits == "auto" else int(activation_bits),
-        made.moments,
-    )
+    planner = _Planner(made, settings, weight_bits, None if activation_bits == "auto" else int(activation_bits))
     for _ in range(RANGE_ATTEMPTS):
         plan, names = planner.plan(ranges)
         if samples is None:
@@ -114,24 +105,16 @@ def _planned(plan: Plan, tensor: str) -> float:
 
 
 class _Planner:
-    def __init__(
-        self,
-        graphs: tuple[Graph, Graph],
-        regions: Regions,
-        settings: TwoParty,
-        names: tuple[str, list[str]],
-        weight_bits: int,
-        activation_bits: int | None,
-        moments: Moments | None,
-    ) -> None:
-        graph, shared = graphs
-        self.graph, self.regions, self.settings = graph, regions, settings
-        self.name, self.outputs = names
+    def __init__(self, made: Prepared, settings: TwoParty, weight_bits: int, activation_bits: int | None) -> None:
+        self.graph, self.regions, self.settings = made.graph, made.regions, settings
+        self.name, self.outputs = made.name, made.outputs
         self.weight_bits, self.activation_bits = weight_bits, activation_bits
-        self.steps: list[Step] = to_steps(shared, regions)
-        self.weights = Weights(weight_bits, moments)
-        self.unit = cost.unit_costs(None if settings.unit_costs is None else str(settings.unit_costs))
-        entering = {t: graph.shapes[t] for t in regions.entering}
+        self.steps = made.steps
+        self.weights = Weights(weight_bits, made.moments)
+        unit_costs = None if settings.unit_costs is None else str(settings.unit_costs)
+        self.unit = cost.unit_costs(unit_costs)
+        entering = {t: self.graph.shapes[t] for t in self.regions.entering}
+        asked = (settings.images, settings.network, settings.max_memory, settings.method, settings.queries)
         self.chooser = Chooser(
             settings.images,
             self.steps,
@@ -141,6 +124,7 @@ class _Planner:
             settings.max_memory,
             settings.method,
             settings.queries,
+            made.picked.setdefault((*asked, unit_costs), {}),
         )
 
     def plan(self, ranges: Ranges) -> tuple[Plan, dict[str, str]]:

@@ -252,6 +252,8 @@ class Chooser:
             (:meth:`give_up`).
         forced: the method of all layers; None for the cheapest of each.
         queries: images that one set-up serves: set-ups of rotation-free layers count for so much less.
+        at_first: the methods at ring degrees while set-ups have all the room, which bits of weights and activations do
+            not change: choosers that are made of the same things may share them.
     """
 
     def __init__(
@@ -264,6 +266,7 @@ class Chooser:
         memory: int,
         forced: str | None = None,
         queries: int = 1,
+        at_first: dict[int, dict[str, Pick]] | None = None,
     ) -> None:
         self.batch, self.steps, self.entering, self.unit, self.memory = batch, steps, entering, unit, memory // 4
         self.rooms = {"weights": min(self.memory, MOST_KEPT), "set-ups": memory}
@@ -271,7 +274,7 @@ class Chooser:
         self.peak = largest_pair(steps, entering)
         link = unit["networks"].get(network, {})
         self.bandwidth, self.delay = link.get("bits_per_second"), link.get("round_trip_seconds", 0.0) / 2
-        self.picked: dict[int, dict[str, Pick]] = {}
+        self.picked: dict[int, dict[str, Pick]] = {} if at_first is None else at_first
         # bytes of keys that the layers of a method share, by method, and elements that a layer reads and leaves
         self.session: dict[str, int] = {}
         shapes = {**entering, **{s.output: s.shape for s in steps}}
@@ -298,7 +301,7 @@ class Chooser:
         if self.forced is not None or room >= min(held, self.rooms["set-ups"]):
             return False
         self.rooms["set-ups"] = room
-        self.picked.clear()
+        self.picked = {}
         return True
 
     def told(self, name: str, ring_degree: int) -> dict[str, Any]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 
@@ -23,8 +23,10 @@ from .joined import joined
 from .masking import bounded_masks
 from .means import divided_last
 from .opened import strip_for_argmax
+from .paths import Pick
 from .regions import Regions, clipped_again, split
 from .rows import narrow_rows, recognised, settled
+from .steps import Step, to_steps
 from .variance import centred
 
 Array = np.ndarray
@@ -40,6 +42,8 @@ class Prepared:
         regions: who computes what.
         ranges: of all tensors, before any rounding.
         moments: of what layers read, where weights are rounded with feedback.
+        steps: of the shared region.
+        picked: the methods of all layers by what they follow from, as plans of the graph find them.
     """
 
     name: str
@@ -48,7 +52,9 @@ class Prepared:
     shared: Graph
     regions: Regions
     ranges: Ranges
-    moments: Moments | None = None
+    moments: Moments | None
+    steps: list[Step]
+    picked: dict[tuple[object, ...], dict[int, dict[str, Pick]]] = field(default_factory=dict)
 
 
 def prepare(
@@ -92,7 +98,7 @@ def prepare(
     ranges = _ranges(graph, regions, samples, settings.margin, input_range, moments)
     ranges.limit.update({t: max(most, ranges.limit.get(t, 0.0)) for t, most in masks.items()})
     regions = replace(regions, shared=narrow_rows(regions.shared, ranges.limit))
-    return Prepared(name, output_names, graph, shared, regions, ranges, moments)
+    return Prepared(name, output_names, graph, shared, regions, ranges, moments, to_steps(shared, regions))
 
 
 def _reach(graph: Graph, samples: dict[str, Array] | None, margin: float, declared: InputRanges) -> Mapping[str, float]:
