@@ -485,3 +485,18 @@ def test_constants_that_hold_large_numbers_are_not_large():
         {"x": [2, 4]}, ["y"], {"numbers": np.array([1 << 40, 1 << 41, 3, 4]), "shape": np.array([2, 4])},
     )  # fmt: skip
     agrees(model, {"x": normal(2, 4)})
+
+
+@pytest.mark.parametrize("opset", [10, 13, 19])
+@pytest.mark.parametrize("kind", [np.uint8, np.int8, np.int32])
+def test_quantised_constants_of_every_opset(opset, kind):
+    """Weights and biases are dequantised whatever opset says it; from 13 on a step a channel."""
+    rng = np.random.default_rng(3)
+    steps = np.float32(0.02) if opset < 13 else np.array([0.02, 0.5, 0.1], np.float32)
+    zeros = np.zeros(steps.shape, kind) if kind == np.int32 else (np.zeros(steps.shape) + 3).astype(kind)
+    nodes = [
+        helper.make_node("DequantizeLinear", ["w", "s", "z"], ["d"], **({"axis": 0} if opset > 12 else {})),
+        helper.make_node("MatMul", ["x", "d"], ["y"]),
+    ]
+    constants = {"w": rng.integers(0, 99, (3, 4)).astype(kind), "s": steps, "z": zeros}
+    agrees(network(nodes, {"x": ["n", 3]}, ["y"], constants, opset=opset), {"x": normal(2, 3)})

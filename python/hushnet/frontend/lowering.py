@@ -13,7 +13,7 @@ import onnx
 from onnx import TensorProto, helper
 
 from ..graph import Graph
-from . import constants, expand, kinds, lookup, model, operators
+from . import constants, contrib, expand, kinds, lookup, model, operators
 from .builder import Builder, Value
 from .call import Call, Input
 from .errors import Issue, Unsupported
@@ -164,6 +164,10 @@ class Driver:
                 and kinds.to_truth(node, self._kind(node.input[0]))
             ):
                 return self._truth(node, inputs[0])
+        if contrib.known(node):
+            if len(known) != len(inputs):
+                raise operators.Skipped
+            return self._contributed(node, known)
         if len(known) != len(inputs):
             if node.op_type not in OPERATORS and not (standard and expand.is_function(node, self.prepared.opset)):
                 raise Unsupported("this operator is not supported", operators.advice(node))
@@ -241,12 +245,29 @@ class Driver:
         )
         if expansion is None:
             raise refusal
+        return self._parts(expansion, refusal if node.op_type in OPERATORS else None)
+
+    def _contributed(self, node: onnx.NodeProto, inputs: Sequence[Input]) -> list[Result]:
+        """A node of ONNX Runtime's own domain, by the standard nodes that it stands for."""
+        operands: list[contrib.Operand | None] = []
+        for name, value in zip(node.input, inputs):
+            if isinstance(value, np.ndarray):
+                kind = helper.np_dtype_to_tensor_dtype(value.dtype)
+                operands.append(contrib.Operand(name, value.shape, kind, value))
+            elif value is not None and value.batch_axis:
+                raise Unsupported("the batch is not the first axis", "Keep the batch axis in front.")
+            else:
+                operands.append(contrib.Operand(name, self._full(value), self._kind(name)) if value else None)
+        return self._parts(contrib.standard(node, operands, frozenset(self.wanted)), None)
+
+    def _parts(self, expansion: expand.Expansion, refusal: Unsupported | None) -> list[Result]:
+        """What nodes in the place of one give; if one of them is refused, the refusal or the name of that part."""
         mark, nodes = len(self.issues), len(self.builder.nodes)
         results = self._expanded(expansion)
         if len(self.issues) > mark:
             inner = self.issues[mark]
             del self.issues[mark:], self.builder.nodes[nodes:]
-            if node.op_type in OPERATORS:
+            if refusal is not None:
                 raise refusal
             raise Unsupported(f"its part {inner.op_type} cannot be computed: {inner.problem}", inner.advice)
         return results
@@ -319,13 +340,27 @@ class Driver:
             value = self.values.get(name)
             if isinstance(value, np.ndarray):
                 self.kinds[name] = helper.np_dtype_to_tensor_dtype(value.dtype)
+            elif node.op_type in kinds.MADE and name == node.output[0]:
+                self.kinds[name] = self._made(node)
             elif node.op_type in _COMPARISONS:
                 self.kinds[name] = TensorProto.BOOL
             elif node.op_type == "Cast":
                 self.kinds[name] = next((a.i for a in node.attribute if a.name == "to"), TensorProto.FLOAT)
             else:
                 sources = [n for n in node.input if isinstance(self.values.get(n), Value)]
+                table = self.values.get(node.input[0]) if node.op_type == "Gather" else None
+                if isinstance(table, np.ndarray):
+                    self.kinds[name] = helper.np_dtype_to_tensor_dtype(table.dtype)
+                    continue
                 self.kinds[name] = self._kind(sources[0]) if sources else TensorProto.FLOAT
+
+    def _made(self, node: onnx.NodeProto) -> int:
+        """The element type of what a quantised operator gives: its own, or that of its zero point."""
+        own = kinds.MADE[node.op_type]
+        if isinstance(own, int):
+            return own
+        zero = self.values.get(node.input[own[0]]) if len(node.input) > own[0] else None
+        return helper.np_dtype_to_tensor_dtype(zero.dtype) if isinstance(zero, np.ndarray) else TensorProto.UINT8
 
     def _full(self, value: Value) -> tuple[int, ...]:
         """The ONNX shape of a value."""
