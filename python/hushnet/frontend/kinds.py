@@ -103,6 +103,7 @@ _QUANTISED = {
     "QLinearMatMul",
     "ConvInteger",
     "MatMulInteger",
+    "Div",
     "IsNaN",
     "IsInf",
     "If",
