@@ -485,3 +485,84 @@ def test_constants_that_hold_large_numbers_are_not_large():
         {"x": [2, 4]}, ["y"], {"numbers": np.array([1 << 40, 1 << 41, 3, 4]), "shape": np.array([2, 4])},
     )  # fmt: skip
     agrees(model, {"x": normal(2, 4)})
+
+
+@pytest.mark.parametrize("opset", [10, 13, 19])
+@pytest.mark.parametrize("kind", [np.uint8, np.int8, np.int32])
+def test_quantised_constants_of_every_opset(opset, kind):
+    """Weights and biases are dequantised whatever opset says it; from 13 on a step a channel."""
+    rng = np.random.default_rng(3)
+    steps = np.float32(0.02) if opset < 13 else np.array([0.02, 0.5, 0.1], np.float32)
+    zeros = np.zeros(steps.shape, kind) if kind == np.int32 else (np.zeros(steps.shape) + 3).astype(kind)
+    nodes = [
+        helper.make_node("DequantizeLinear", ["w", "s", "z"], ["d"], **({"axis": 0} if opset > 12 else {})),
+        helper.make_node("MatMul", ["x", "d"], ["y"]),
+    ]
+    constants = {"w": rng.integers(0, 99, (3, 4)).astype(kind), "s": steps, "z": zeros}
+    agrees(network(nodes, {"x": ["n", 3]}, ["y"], constants, opset=opset), {"x": normal(2, 3)})
+
+
+@pytest.mark.parametrize("divisor", [4, [3, 7, 1, 10]])
+def test_integers_are_divided_towards_zero(divisor):
+    """Of both signs, by one constant and by several."""
+    nodes = [helper.make_node("Div", ["x", "d"], ["q"]), helper.make_node("Cast", ["q"], ["y"], to=TensorProto.FLOAT)]
+    model = network(nodes, {"x": ["n", 4]}, ["y"], {"d": np.asarray(divisor, np.int64)}, kind=TensorProto.INT64)
+    agrees(model, {"x": np.arange(-42, 42).reshape(-1, 4)})
+
+
+def test_casts_to_integers_round_towards_zero():
+    """As ONNX Runtime does, whole numbers among them."""
+    nodes = [helper.make_node("Cast", ["x"], ["i"], to=TensorProto.INT32), helper.make_node("Cast", ["i"], ["y"], to=1)]
+    values = np.array([[-2.0, -1.7, -0.2, 0.0], [0.9, 1.0, 2.5, 7.0]], np.float32)
+    agrees(network(nodes, {"x": ["n", 4]}, ["y"]), {"x": values})
+
+
+def test_a_constant_output_beside_others():
+    """It is the same for all inputs, and given to all."""
+    nodes = [
+        helper.make_node("Relu", ["x"], ["y"]),
+        helper.make_node("Shape", ["x"], ["s"]),
+        helper.make_node("Cast", ["s"], ["f"], to=TensorProto.FLOAT),
+    ]
+    model = network(nodes, {"x": [2, 4]}, ["y", "f"])
+    agrees(model, {"x": normal(2, 4)})
+
+
+def test_a_slice_without_elements_is_joined():
+    """It changes nothing."""
+    nodes = [
+        helper.make_node("Slice", ["x", "three", "three", "one"], ["e"]),
+        helper.make_node("Concat", ["x", "e", "x"], ["y"], axis=1),
+    ]
+    constants = {"three": np.array([3], np.int64), "one": np.array([1], np.int64)}
+    for first in ("n", 2):
+        agrees(network(nodes, {"x": [first, 4, 2]}, ["y"], constants), {"x": normal(2, 4, 2)})
+
+
+def test_a_scatter_at_private_positions_is_refused():
+    """Into a constant, of a constant."""
+    nodes = [helper.make_node("ScatterElements", ["c", "x", "c"], ["y"], axis=1)]
+    model = network(nodes, {"x": [2, 3]}, ["y"], {"c": np.ones((2, 3), np.float32)}, kind=TensorProto.INT64)
+    with pytest.raises(UnsupportedModel, match="positions depend on private data"):
+        load(model)
+
+
+def test_what_inference_takes_for_two_sided():
+    """A one-sided transform of frames has half of the frequencies, whatever ONNX infers."""
+    nodes = [helper.make_node("STFT", ["x", "step", "window", "length"], ["y"], onesided=1)]
+    constants = {"step": np.array(2), "window": np.hanning(8).astype(np.float32), "length": np.array(8)}
+    model = network(nodes, {"x": [1, 20]}, ["y"], constants)
+    agrees(model, {"x": normal(1, 20)})
+
+
+def test_a_choice_has_the_type_of_what_is_chosen():
+    """Where shape inference tells no types, a choice between numbers is no truth value."""
+    nodes = [
+        helper.make_node("Gelu", ["x"], ["g"], domain="com.microsoft"),
+        helper.make_node("Less", ["g", "c"], ["l"]),
+        helper.make_node("Where", ["l", "g", "c"], ["w"]),
+        helper.make_node("ReduceSum", ["w"], ["y"], keepdims=0),
+    ]
+    model = network(nodes, {"x": [1, 4]}, ["y"], {"c": np.full((1, 1), 0.3, np.float32)})
+    model.opset_import.append(helper.make_opsetid("com.microsoft", 1))
+    agrees(model, {"x": normal(1, 4)})

@@ -16,6 +16,8 @@ from .errors import Unsupported
 # results above this are refused: no weight of a network that we can run has as many elements
 MAX_ELEMENTS = 1 << 29
 RANDOM = {"RandomNormal", "RandomNormalLike", "RandomUniform", "RandomUniformLike", "Multinomial", "Bernoulli"}
+_QUANTISING = {"DequantizeLinear", "QuantizeLinear"}
+_QUANTISING_OPSET = 21
 CONTROL = {"If", "Loop", "Scan", "SequenceMap", "Optional", "OptionalGetElement", "OptionalHasElement"}
 
 
@@ -62,6 +64,9 @@ def fold(
     names = [o for o in node.output if o]
     outputs = [onnx.ValueInfoProto(name=name) for name in names]
     graph = helper.make_graph([node], "constant", ports, outputs)
+    if node.op_type in _QUANTISING:
+        # the reference has no older form than that of opset 19, which means the same
+        opsets = [onnx.OperatorSetIdProto(domain=o.domain, version=max(o.version, _QUANTISING_OPSET)) for o in opsets]
     try:
         model = helper.make_model(graph, opset_imports=list(opsets), ir_version=8)
         results = onnx.reference.ReferenceEvaluator(model).run(None, feeds)

@@ -103,11 +103,22 @@ _QUANTISED = {
     "QLinearMatMul",
     "ConvInteger",
     "MatMulInteger",
+    "Div",
     "IsNaN",
     "IsInf",
     "If",
     "Loop",
     "Scan",
+}
+# element types of results that are not those of the first operand: a type, or the place of a zero point that has it
+MADE: dict[str, int | tuple[int]] = {
+    "DequantizeLinear": TensorProto.FLOAT,
+    "QuantizeLinear": (2,),
+    "DynamicQuantizeLinear": TensorProto.UINT8,
+    "QLinearConv": (7,),
+    "QLinearMatMul": (7,),
+    "ConvInteger": TensorProto.INT32,
+    "MatMulInteger": TensorProto.INT32,
 }
 
 

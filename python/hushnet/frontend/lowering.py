@@ -13,11 +13,12 @@ import onnx
 from onnx import TensorProto, helper
 
 from ..graph import Graph
-from . import constants, expand, kinds, lookup, model, operators
+from . import constants, contrib, expand, kinds, lookup, model, operators
 from .builder import Builder, Value
 from .call import Call, Input
 from .errors import Issue, Unsupported
 from .model import Prepared
+from .operators import arithmetic, pieces
 from .operators.quantised import read_as_floats
 from .registry import INERT, NEWEST_OPSET, OPERATORS
 from .whole import lower_whole
@@ -76,6 +77,10 @@ class Driver:
         for node in graph.node:
             self._node(node)
         outputs = [(port.name, self._output(port)) for port in graph.output]
+        if all(isinstance(self.values.get(port.name), np.ndarray) for port in graph.output):
+            self._report(
+                outputs[0][0], "output", "the outputs do not depend on the network's input", "Export the model again."
+            )
         if self.issues or any(value is None for _, value in outputs):
             return None
         return self.builder.graph(self.prepared.name, inputs, [(n, v) for n, v in outputs if v is not None])
@@ -102,8 +107,8 @@ class Driver:
     def _output(self, port: onnx.ValueInfoProto) -> Value | None:
         value = self.values.get(port.name, Unknown())
         if isinstance(value, np.ndarray):
-            self._report(port.name, "output", "the output does not depend on the network's input", "Drop this output.")
-        elif isinstance(value, Value) and value.batch_axis != 0:
+            return self._public(port.name, value)
+        if isinstance(value, Value) and value.batch_axis != 0:
             self._report(
                 port.name,
                 "output",
@@ -116,6 +121,21 @@ class Driver:
         elif isinstance(value, Value):
             return value
         return None
+
+    def _public(self, name: str, array: np.ndarray) -> Value | None:
+        """An output beside others that is the same for all inputs."""
+        like = next(v for v in self.values.values() if isinstance(v, Value))
+        image = array[0] if array.ndim and (not self.whole or len(array) == 1) else array
+        self.builder.begin(f"{name}.constant", f"{name}.constant")
+        try:
+            if not array.size:
+                raise Unsupported("the output has no elements", "Drop this output.")
+            if not self.whole and (array.shape[:1] != (self.batch,) or np.any(array != array[:1])):
+                raise Unsupported("the output is a constant that differs from image to image", "Drop this output.")
+            return pieces.public(self.builder, like, image)
+        except Unsupported as error:
+            self._report(name, "output", error.problem, error.advice)
+            return None
 
     def _report(self, node: str, op_type: str, problem: str, advice: str) -> None:
         self.issues.append(Issue(node, op_type, problem, advice))
@@ -164,6 +184,10 @@ class Driver:
                 and kinds.to_truth(node, self._kind(node.input[0]))
             ):
                 return self._truth(node, inputs[0])
+        if contrib.known(node):
+            if len(known) != len(inputs):
+                raise operators.Skipped
+            return self._contributed(node, known)
         if len(known) != len(inputs):
             if node.op_type not in OPERATORS and not (standard and expand.is_function(node, self.prepared.opset)):
                 raise Unsupported("this operator is not supported", operators.advice(node))
@@ -197,7 +221,8 @@ class Driver:
                 "Export the model for inference, without this output.",
             )
         values = self.builder.finish(values, list(node.output))
-        rounded_up = any(a.name == "ceil_mode" and a.i for a in node.attribute)
+        # inference takes a one-sided STFT for a two-sided one
+        rounded_up = node.op_type == "STFT" or any(a.name == "ceil_mode" and a.i for a in node.attribute)
         for name, value in zip(node.output, values):
             if isinstance(value, Value):
                 self._compare(name, value, rounded_up=rounded_up)
@@ -210,6 +235,10 @@ class Driver:
             raise Unsupported("this operator is not supported", operators.advice(node))
         private = isinstance(inputs[0], np.ndarray) and len(inputs) > 1 and isinstance(inputs[1], Value)
         lower = lookup.gather if node.op_type == "Gather" and private else entry.lower
+        if node.op_type == "Div" and any(
+            self._kind(n) in kinds.INTEGERS for n, i in zip(node.input, inputs) if isinstance(i, Value)
+        ):
+            lower = arithmetic.quotient
         call = Call(
             node,
             inputs,
@@ -227,7 +256,7 @@ class Driver:
                 f"{', '.join(unknown)} is not known for {node.op_type} of opset {self.prepared.opset}",
                 "Export the model with an older opset, or without it.",
             )
-        return results if isinstance(results, list) else [results]
+        return results if isinstance(results, list) else [results]  # type: ignore[list-item]
 
     def _function(self, node: onnx.NodeProto, inputs: Sequence[Input], refusal: Unsupported) -> list[Result]:
         """A node by ONNX's definition of its operator as a function of others.
@@ -241,12 +270,29 @@ class Driver:
         )
         if expansion is None:
             raise refusal
+        return self._parts(expansion, refusal if node.op_type in OPERATORS else None)
+
+    def _contributed(self, node: onnx.NodeProto, inputs: Sequence[Input]) -> list[Result]:
+        """A node of ONNX Runtime's own domain, by the standard nodes that it stands for."""
+        operands: list[contrib.Operand | None] = []
+        for name, value in zip(node.input, inputs):
+            if isinstance(value, np.ndarray):
+                kind = helper.np_dtype_to_tensor_dtype(value.dtype)
+                operands.append(contrib.Operand(name, value.shape, kind, value))
+            elif value is not None and value.batch_axis:
+                raise Unsupported("the batch is not the first axis", "Keep the batch axis in front.")
+            else:
+                operands.append(contrib.Operand(name, self._full(value), self._kind(name)) if value else None)
+        return self._parts(contrib.standard(node, operands, frozenset(self.wanted)), None)
+
+    def _parts(self, expansion: expand.Expansion, refusal: Unsupported | None) -> list[Result]:
+        """What nodes in the place of one give; if one of them is refused, the refusal or the name of that part."""
         mark, nodes = len(self.issues), len(self.builder.nodes)
         results = self._expanded(expansion)
         if len(self.issues) > mark:
             inner = self.issues[mark]
             del self.issues[mark:], self.builder.nodes[nodes:]
-            if node.op_type in OPERATORS:
+            if refusal is not None:
                 raise refusal
             raise Unsupported(f"its part {inner.op_type} cannot be computed: {inner.problem}", inner.advice)
         return results
@@ -319,13 +365,28 @@ class Driver:
             value = self.values.get(name)
             if isinstance(value, np.ndarray):
                 self.kinds[name] = helper.np_dtype_to_tensor_dtype(value.dtype)
+            elif node.op_type in kinds.MADE and name == node.output[0]:
+                self.kinds[name] = self._made(node)
             elif node.op_type in _COMPARISONS:
                 self.kinds[name] = TensorProto.BOOL
             elif node.op_type == "Cast":
                 self.kinds[name] = next((a.i for a in node.attribute if a.name == "to"), TensorProto.FLOAT)
             else:
-                sources = [n for n in node.input if isinstance(self.values.get(n), Value)]
+                own = node.input[1:] if node.op_type == "Where" else node.input
+                sources = [n for n in own if isinstance(self.values.get(n), Value)]
+                table = self.values.get(node.input[0]) if node.op_type == "Gather" else None
+                if isinstance(table, np.ndarray):
+                    self.kinds[name] = helper.np_dtype_to_tensor_dtype(table.dtype)
+                    continue
                 self.kinds[name] = self._kind(sources[0]) if sources else TensorProto.FLOAT
+
+    def _made(self, node: onnx.NodeProto) -> int:
+        """The element type of what a quantised operator gives: its own, or that of its zero point."""
+        own = kinds.MADE[node.op_type]
+        if isinstance(own, int):
+            return own
+        zero = self.values.get(node.input[own[0]]) if len(node.input) > own[0] else None
+        return helper.np_dtype_to_tensor_dtype(zero.dtype) if isinstance(zero, np.ndarray) else TensorProto.UINT8
 
     def _full(self, value: Value) -> tuple[int, ...]:
         """The ONNX shape of a value."""
@@ -337,7 +398,7 @@ class Driver:
     def _compare(self, name: str, value: Value, *, rounded_up: bool) -> None:
         """Compares our shape with ONNX's inference.
 
-        The inference is wrong behind a pooling whose last window would start in the padding.
+        The inference is wrong behind a pooling whose last window would start in the padding, and of a one-sided STFT.
         """
         expected, full = self.inferred.get(name), self._full(value)
         if any(n < 1 for n in full):

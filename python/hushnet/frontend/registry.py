@@ -29,10 +29,12 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Union
 
 if TYPE_CHECKING:
+    import numpy as np
+
     from .builder import Builder, Value
     from .call import Call
 
-Lowering = Callable[["Call", "Builder"], Union["Value", list["Value"]]]
+Lowering = Callable[["Call", "Builder"], Union["Value", list["Value"], "np.ndarray"]]
 
 # the operators of this opset have been read; one that a later opset changed is refused until its lowering has been read
 # again

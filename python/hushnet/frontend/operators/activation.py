@@ -5,13 +5,14 @@ from __future__ import annotations
 import math
 
 import numpy as np
+from onnx import TensorProto
 
 from ..builder import Builder, Value
 from ..call import Call
 from ..errors import Unsupported
 from ..registry import operator
 from . import pieces
-from .arithmetic import pair, per_image
+from .arithmetic import pair, per_image, truncated
 
 _PLAIN = {
     "Relu": "relu",
@@ -304,9 +305,11 @@ def by_others(call: Call, build: Builder) -> Value:
 
 @operator("Identity", "Cast", "CastLike", "Dropout", batch_anywhere=True)
 def identity(call: Call, build: Builder) -> Value:
-    """Nothing at inference; casts between float types only."""
+    """Nothing at inference; casts to wide integers round towards zero."""
+    if call.op_type == "Cast" and call.attribute("to") in {TensorProto.INT32, TensorProto.INT64}:
+        return truncated(build, call.tensor())
     if call.op_type == "Cast" and call.attribute("to") not in {1, 10, 11, 16}:
-        raise Unsupported("a cast of activations to a type that is not float", "Keep activations in float.")
+        raise Unsupported("a cast of activations to narrow integers", "Cast to int32, int64 or float.")
     if call.op_type == "CastLike" and call.is_constant(1) and call.inputs[1].dtype.kind in "iub":  # type: ignore[union-attr]
         raise Unsupported("a cast of activations to a type that is not float", "Keep activations in float.")
     if call.op_type == "Dropout" and call.has(2) and bool(np.any(call.constant(2))):

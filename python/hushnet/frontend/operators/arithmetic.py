@@ -125,6 +125,27 @@ def arithmetic(call: Call, build: Builder) -> Value:
     return scaled(build, x, 1.0 / constant, zero)
 
 
+def quotient(call: Call, build: Builder) -> Value:
+    """``Div`` of integers by constant positive ones, towards zero; the half keeps whole quotients from rounding."""
+    if not call.is_constant(1):
+        raise Unsupported("a division of integers by private numbers", "Cast its operands to float first.")
+    x = call.tensor(0)
+    divisor = per_image(call, 1, x)
+    if np.any(divisor < 1):
+        raise Unsupported("a division of integers by constants below 1", "Divide by a positive constant.")
+
+    def part(value: Value) -> Value:
+        return build.client("floor", scaled(build, build.client("relu", value), 1.0 / divisor, 0.5 / divisor))
+
+    return build.client("sub", part(x), part(build.client("neg", x)))
+
+
+def truncated(build: Builder, x: Value) -> Value:
+    """Rounded towards zero, as a cast to integers does."""
+    low = build.client("floor", build.client("relu", build.client("neg", x)))
+    return build.client("sub", build.client("floor", build.client("relu", x)), low)
+
+
 def _clamp(build: Builder, x: Value, constant: np.ndarray, *, largest: bool) -> Value:
     """max(x, c) or min(x, c); a tensor c stays on the server: c + relu(x - c), c - relu(c - x)."""
     if constant.size == 1:

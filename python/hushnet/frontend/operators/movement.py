@@ -83,8 +83,11 @@ def _join(build: Builder, parts: list[Value], axis: int) -> Value:
 
 
 @operator("Slice", batch_anywhere=True)
-def slice_(call: Call, build: Builder) -> Value:
-    """Starts and ends clamped as ONNX has it; a slice of the whole batch axis is allowed."""
+def slice_(call: Call, build: Builder) -> Value | np.ndarray:
+    """Starts and ends clamped as ONNX has it; a slice of the whole batch axis is allowed.
+
+    A slice without elements is a constant, which joins other tensors and changes nothing.
+    """
     x = call.tensor(0)
     rank = len(x.shape)
     starts, ends = call.integers(1) or [], call.integers(2) or []
@@ -104,7 +107,9 @@ def slice_(call: Call, build: Builder) -> Value:
                 raise Unsupported("it takes a fixed range of the dynamic batch", "Slice inside the image only.")
             continue
         if not taken:
-            raise Unsupported(f"an empty slice of axis {full}", "Export the model again.")
+            shape = [*x.shape] if call.whole else [*x.shape[: x.batch_axis], call.batch, *x.shape[x.batch_axis :]]
+            shape[full - call.whole] = 0
+            return np.zeros(shape)
         x = build.slice(x, call.axis(axis, rank, x.batch_axis), taken[0], len(taken), step)
     return x
 
@@ -272,7 +277,9 @@ def _scattered(call: Call, build: Builder) -> tuple[Value, Value]:
             f"a scatter that combines by {call.attribute('reduction')!r}", "Write it with Add, Mul, Min or Max."
         )
     given = [call.tensor(i) if not call.is_constant(i) else None for i in (0, 2)]
-    like = next(v for v in given if v is not None)
+    like = next((v for v in given if v is not None), None)
+    if like is None:
+        raise Unsupported("its positions depend on private data", "Scatter at constant positions.")
     x, updates = (
         pieces.public(build, like, _same_for_all(call, call.constant(i).astype(np.float64))) if v is None else v
         for i, v in zip((0, 2), given)

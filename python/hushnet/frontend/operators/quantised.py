@@ -11,6 +11,7 @@ import numpy as np
 import onnx
 from onnx import TensorProto
 
+from .. import contrib
 from ..builder import Builder, Value
 from ..call import Call
 from ..errors import Unsupported
@@ -71,10 +72,14 @@ def read_as_floats(graph: onnx.GraphProto) -> set[str]:
             if (
                 after
                 and name not in outputs
-                and all(n.op_type in _READERS or (n.op_type in _CARRIERS and set(n.output) <= found) for n in after)
+                and all(_reads(n) or (n.op_type in _CARRIERS and set(n.output) <= found) for n in after)
             ):
                 found.add(name)
     return found
+
+
+def _reads(node: onnx.NodeProto) -> bool:
+    return node.op_type in (contrib.READERS if node.domain == contrib.DOMAIN else _READERS)
 
 
 def _limits(call: Call, index: int) -> tuple[float, float]:
