@@ -58,7 +58,7 @@ from sklearn.preprocessing import (
     TargetEncoder,
 )
 from sklearn.random_projection import GaussianRandomProjection
-from sklearn.svm import LinearSVC
+from sklearn.svm import SVC, LinearSVC
 
 from tests.test_tabular import IRIS_X, IRIS_Y, NAMES, fitted, in_the_clear
 
@@ -140,7 +140,14 @@ CLASSIFIERS = {
     ),
     "stacking": (StackingClassifier([("l", LogisticRegression()), ("s", LinearSVC())], cv=2), IRIS_X),
     "stacking-passthrough": (StackingClassifier([("g", GaussianNB())], cv=2, passthrough=True), IRIS_X),
+    "voting-hard": (VotingClassifier([("l", LogisticRegression()), ("s", LinearSVC()), ("g", GaussianNB())]), IRIS_X),
+    "voting-hard-weights": (
+        VotingClassifier([("l", LogisticRegression()), ("g", GaussianNB())], weights=[1, 2]),
+        IRIS_X,
+    ),
+    "bagging-votes": (BaggingClassifier(LinearSVC(), n_estimators=5, random_state=0), IRIS_X),
     "pairs": (OneVsOneClassifier(LinearSVC()), IRIS_X),
+    "pairs-chances": (OneVsOneClassifier(GaussianNB()), IRIS_X),
     "eliminated": (RFE(LogisticRegression(), n_features_to_select=2), IRIS_X),
 }  # fmt: skip
 
@@ -157,11 +164,15 @@ def test_a_classifier_gives_what_scikit_learn_does(name: str, classes: int) -> N
     np.testing.assert_array_equal(got.label, model.predict(x))
     if "probabilities" in got.outputs:
         want = model.predict_proba(x)
-    else:
+    elif hasattr(model, "decision_function"):
         want = model.decision_function(x)
         want = np.stack([-want, want], axis=1) if want.ndim == 1 else want
+    else:
+        # hard votes: shares of them
+        want = np.mean([np.eye(classes)[v] for v in model.transform(x).T], axis=0) if model.weights is None else None
     by_class = got.by_class()
-    np.testing.assert_allclose(np.stack(list(by_class.values()), axis=1), want, rtol=1e-6, atol=1e-6)
+    if want is not None:
+        np.testing.assert_allclose(np.stack(list(by_class.values()), axis=1), want, rtol=1e-6, atol=1e-6)
     assert list(by_class) == list(model.classes_)
 
 
@@ -255,7 +266,6 @@ def test_what_the_message_advises_works() -> None:
 @pytest.mark.parametrize(
     ("model", "words"),
     [
-        (VotingClassifier([("l", LogisticRegression())]), ("voting='soft'",)),
         (VotingClassifier([("t", RandomForestClassifier(2))], voting="soft"), ("RandomForestClassifier", "thresholds")),
         (StackingClassifier([("l", LogisticRegression())], stack_method="predict"), ("labels alone",)),
         (make_pipeline(OrdinalEncoder(handle_unknown="use_encoded_value", unknown_value=-1), LogisticRegression()),
@@ -289,6 +299,30 @@ def test_encrypted_answers_are_the_classes(name: str, trust: str) -> None:
     want = model.predict_proba(rows)
     np.testing.assert_allclose(np.stack(list(result.by_class().values()), axis=1), want, atol=0.02)
     assert (result.label == model.predict(rows))[np.sort(want)[:, -1] > 0.6].all()
+
+
+MEMBERS = {
+    "soft": VotingClassifier([("l", LogisticRegression()), ("m", LogisticRegression(C=0.1))], voting="soft"),
+    "hard": VotingClassifier([("l", LogisticRegression()), ("s", LinearSVC()), ("d", LinearDiscriminantAnalysis())]),
+    "bagged": BaggingClassifier(LogisticRegression(), n_estimators=4, random_state=0),
+    "votes": BaggingClassifier(LinearSVC(), n_estimators=4, random_state=0),
+    "pairs": SVC(kernel="linear"),
+}
+
+
+@pytest.mark.parametrize("trust", ["client-aided", "two-party", "non-interactive"])
+@pytest.mark.parametrize("name", MEMBERS)
+def test_members_behind_a_scaler_answer_in_every_trust_model(name: str, trust: str) -> None:
+    """A mean of probabilities, votes, and what scores of pairs of classes say."""
+    x = IRIS_X * np.array([0.01, 100.0, 1.0, 5.0])
+    model = fitted(make_pipeline(StandardScaler(), MEMBERS[name]), x[::2], NAMES[::2])
+    plan = hushnet.from_sklearn(model, trust=trust, calibration=x[::2], batch=16)
+    predicted, rows = plan.plan.predicted, x[1::5]
+    assert predicted["precision"]["reached"] >= 7 and predicted.get("stay", 1.0) >= 0.995 and not plan.shortfalls
+    result = hushnet.run(plan, rows)
+    assert (result.label == model.predict(rows)).mean() >= 0.98
+    if name in ("soft", "bagged"):
+        np.testing.assert_allclose(result.output, model.predict_proba(rows), atol=0.02)
 
 
 @pytest.mark.parametrize("trust", ["client-aided", "two-party", "non-interactive"])

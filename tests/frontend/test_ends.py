@@ -144,3 +144,26 @@ def test_replaced_activations_are_the_polynomial(coefficients: tuple[float, ...]
     assert graph.nodes[1] is act and act.op == "relu"
     with pytest.raises(ValueError, match="at least 1"):
         replace_activations(graph, {act.name: (1.0,)})
+
+
+def test_results_of_several_layers_are_opened_together_where_more_than_sums_follow() -> None:
+    net = Net((4,))
+    chances = [net.op("Softmax", net.op("MatMul", "x0", net.weight(4, 3)), axis=-1) for _ in range(3)]
+    net.op("Sum", *chances)
+    graph = passes.default(load(net.model()))
+    x = np.random.default_rng(0).normal(size=(5, 4))
+    ends, found = through(graph, x)
+    np.testing.assert_allclose(found, whole(graph, x), atol=1e-12)
+    assert [n.op for n in ends.body.nodes if not isinstance(n, Linear)] == ["concat"]
+    assert ends.tail is not None and [n.op for n in ends.tail.nodes].count("softmax") == 3
+
+
+def test_a_sum_of_layers_and_layers_behind_one_another_stay_one_result() -> None:
+    net = Net((4,))
+    net.op("Add", net.op("MatMul", "x0", net.weight(4, 3)), net.op("MatMul", "x0", net.weight(4, 3)))
+    assert split_ends(passes.fold_constants(load(net.model()))).tail is None
+    net = Net((4,))
+    first = net.op("MatMul", "x0", net.weight(4, 3))
+    net.op("Add", net.op("Sigmoid", net.op("MatMul", net.op("Relu", first), net.weight(3, 3))), first)
+    graph = load(net.model())
+    assert split_ends(graph).body.outputs == graph.outputs

@@ -36,6 +36,16 @@ def test_a_diagonal_with_a_second_reader_before_it_stays():
     assert len(linears(run(net, passes.fold_diagonal))) == 2
 
 
+def test_a_diagonal_goes_into_each_of_the_layers_that_alone_read_it():
+    net = Net((6,))
+    scaled = net.op("Mul", net.op("Sub", "x0", net.weight(6)), net.weight(6))
+    first = net.op("Sigmoid", net.op("MatMul", scaled, net.weight(6, 3)))
+    net.op("Add", net.op("MatMul", scaled, net.weight(6, 3)), first)
+    assert len(linears(run(net, passes.default))) == 2
+    net.op("Concat", net.last, scaled, axis=1)
+    assert len(linears(run(net, passes.default))) == 3
+
+
 def test_a_diagonal_in_front_of_a_padded_convolution_folds_only_without_shift():
     for shift, left in ((False, 1), (True, 2)):
         net = Net((3, 4, 4))

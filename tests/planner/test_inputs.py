@@ -162,6 +162,56 @@ def test_channels_of_an_image_and_flattened_tables_have_scales_too() -> None:
         assert plan.predicted["seen_error"] < 0.02 * np.ptp(evaluate(graph, {"x": x})["y"]), trust
 
 
+def scored(deviation: np.ndarray, mean: np.ndarray, first: str) -> Graph:
+    """A network on scaled features that reads them twice: an autoencoder's error, a skip, or rows of one length."""
+    features, rng = len(mean), np.random.default_rng(4)
+    b = Builder((features,))
+    b.op("reshape", (features, 1, 1))
+    each = Conv2d((features, 1, 1), (features, 1, 1), (1, 1), groups=features)
+    weight, bias = (1.0 / deviation).reshape(-1, 1, 1, 1), -mean / deviation
+    b.graph.shapes["scaled"] = (features, 1, 1)
+    b.graph.nodes.append(Linear("scaler", b.at, "scaled", each, weight, bias))
+    b.at = "scaled"
+    b.op("reshape", (features,))
+    x = b.at
+    if first == "row":
+        length = b.op("square").op("reduce_sum", (1,), axes=[0]).op("sqrt").op("broadcast", (features,)).at
+        b.at = x
+        b.op("div", others=[length])
+        return b.dense(3).done()
+    b.dense(6, gain=3.0).op("relu").dense(features, gain=float(rng.uniform(2, 3)))
+    if first == "skip":
+        return b.op("add", others=[x]).dense(3).done()
+    return b.op("sub", others=[x]).op("square").op("reduce_mean", (1,), axes=[0]).done()
+
+
+@pytest.mark.parametrize("first", ["score", "skip", "row"])
+@pytest.mark.parametrize("trust", ["client-aided", "two-party"])
+def test_features_that_others_read_beside_layers_have_scales_of_their_own(trust: str, first: str) -> None:
+    x, deviation, mean = table(3, 160)
+    graph = scored(deviation, mean, first)
+    plan = compile(graph, trust=trust, calibration=x[:120], batch=40)
+    assert plan.predicted["precision"]["reached"] >= 7
+    result = run_encrypted(Model(plan), x[120:], transport="pipe")
+    kept = np.setdiff1d(np.arange(40), result.out_of_range)
+    assert len(kept) > 30 and share(graph, x[120:][kept], result.output[kept]) < 0.02
+
+
+def test_a_layer_has_factors_of_an_input_that_others_read_as_it_is() -> None:
+    x, deviation, mean = table(3, 60)
+    graph = standardised(deviation, mean, 5)
+    graph.shapes |= {"flag": (12,), "all": (15,)}
+    graph.nodes += [
+        Op("flag", "relu", ["x"], "flag"),
+        Op("all", "concat", [graph.outputs[0], "flag"], "all", {"axis": 0}),
+    ]
+    graph.outputs = ["all"]
+    scaled = scale_inputs(graph, {"x": x}, 1.25, None)
+    assert next(n for n in scaled.nodes if n.output == "flag").inputs == ["x"]
+    assert next(n for n in scaled.nodes if isinstance(n, Linear)).input != "x"
+    np.testing.assert_allclose(evaluate(scaled, {"x": x})["all"], evaluate(graph, {"x": x})["all"], rtol=1e-9)
+
+
 def test_what_a_client_is_told_of_features_follows_from_the_data_alone() -> None:
     x, deviation, mean = table(7, 60, off=40.0)
     told = set()

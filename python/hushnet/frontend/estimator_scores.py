@@ -11,6 +11,7 @@ from itertools import combinations
 from typing import Any
 
 import numpy as np
+from onnx import TensorProto
 
 from .estimator_features import function
 from .estimator_graph import Reader, Scores, dense, kind, refused
@@ -116,23 +117,31 @@ def _latent(build: Reader, e: Any, x: str) -> Scores:
 def _pairs(build: Reader, e: Any, x: str) -> Scores:
     """One classifier for every pair of classes."""
     parts = [build.final(own, x) for own in e.estimators_]
-    if any(not hasattr(own, "decision_function") or len(own.classes_) != 2 for own in e.estimators_):
-        raise refused(e, "classifiers of pairs have no decision function", "Use linear ones.")
-    against = build.side_by_side([build.columns(part[0], [1]) for part in parts])
-    counted = votes(build, against, len(e.classes_))[1]
+    if any(len(own.classes_) != 2 for own in e.estimators_):
+        raise refused(e, "a pair of classes has no classifier of two", "Fit it on rows of every class.")
+    # what has no decision function is as sure as its probability of the second class
+    decided = [hasattr(own, "decision_function") for own in e.estimators_]
+    if any(part[1] is None and not sure for part, sure in zip(parts, decided)):
+        raise refused(e, "classifiers of pairs have neither scores nor probabilities", "Use linear ones.")
+    columns = [build.columns(part[0] if sure else str(part[1]), [1]) for part, sure in zip(parts, decided)]
+    against = build.side_by_side(columns)
+    border = np.asarray([0.0 if sure else 0.5 for sure in decided])
+    counted = votes(build, against, len(e.classes_), border)[1]
     if len(e.classes_) == 2:
         second = build.columns(counted, [1])
-        return build.side_by_side([build.op("Neg", second), second]), None, None
+        above = build.op("Sub", second, build.constant(float(border[0])))
+        place = build.op("ArgMax", build.side_by_side([build.op("Neg", above), above]), axis=1, keepdims=1)
+        return build.side_by_side([build.op("Neg", second), second]), None, None if decided[0] else place
     return counted, None, None
 
 
-def votes(build: Reader, against: str, classes: int) -> tuple[str, str]:
+def votes(build: Reader, against: str, classes: int, border: Any = 0.0) -> tuple[str, str]:
     """Votes of pairs for every class, and these with the sums of the pairs' scores to break ties.
 
-    ``against`` has a column for every pair, from zero on for the second class of the two.
+    ``against`` has a column for every pair, from the border on for the second class of the two.
     """
     pairs = list(combinations(range(classes), 2))
-    second = build.flags("GreaterOrEqual", against, 0.0)
+    second = build.flags("GreaterOrEqual", against, border)
     first = build.op("Sub", build.constant(1.0), second)
     counts, sums = [], []
     for c in range(classes):
@@ -160,9 +169,22 @@ def _chances(build: Reader, whole: Any, own: Any, x: str) -> str:
         raise refused(
             whole, f"{kind(own)} gives no probabilities that are read", "Use classifiers that have predict_proba."
         )
+    _all_classes(whole, own)
+    return found
+
+
+def _all_classes(whole: Any, own: Any) -> None:
+    """Checks that one of an estimator's classifiers knows all classes."""
     if len(own.classes_) != len(whole.classes_):
         raise refused(whole, "one of its classifiers has not seen all classes", "Fit it on rows of every class.")
-    return found
+
+
+def _hot(build: Reader, own: Any, x: str) -> str:
+    """One for the label of a classifier, and zeros."""
+    scores, _, places = build.final(own, x)
+    place = places or build.op("ArgMax", scores, axis=1, keepdims=1)
+    place = build.op("Cast", place, to=TensorProto.DOUBLE)
+    return build.flags("Equal", place, np.arange(len(own.classes_)))
 
 
 def _response(build: Reader, whole: Any, own: Any, x: str) -> tuple[str, bool]:
@@ -227,7 +249,7 @@ def _voting(build: Reader, e: Any, x: str) -> Scores:
     if not hasattr(e, "classes_"):
         return _mean(build, [build.final(own, x)[0] for own in e.estimators_], weights), None, None
     if e.voting != "soft":
-        raise refused(e, "votes are counted of labels", "Fit it with voting='soft'.")
+        return _mean(build, [_hot(build, own, x) for own in e.estimators_], weights), None, None
     mean = _mean(build, [_chances(build, e, own, x) for own in e.estimators_], weights)
     return mean, mean, None
 
@@ -237,7 +259,14 @@ def _bagging(build: Reader, e: Any, x: str) -> Scores:
     for own, features in zip(e.estimators_, e.estimators_features_):
         places = [int(v) for v in features]
         given = x if places == every else build.columns(x, places)
-        parts.append(_chances(build, e, own, given) if hasattr(e, "classes_") else build.final(own, given)[0])
+        if not hasattr(e, "classes_"):
+            parts.append(build.final(own, given)[0])
+        elif hasattr(own, "predict_proba"):
+            parts.append(_chances(build, e, own, given))
+        else:
+            # without probabilities each of them has one vote
+            _all_classes(e, own)
+            parts.append(_hot(build, own, given))
     mean = _mean(build, parts)
     return mean, mean if hasattr(e, "classes_") else None, None
 

@@ -7,7 +7,8 @@
 - *Tail*: of every output everything behind the tensor that is furthest from it among those that alone lead to it
   through ops. The
   client decrypts that tensor and computes the rest (softmax, a last activation, reshapes): it learns that tensor, not
-  only the output.
+  only the output. Where several layers lead to an output through ops that are more than sums, products and moves (the
+  mean of several models' probabilities, votes), the results of all of them are that tensor.
 
 The body between them always has one input and one output. Where several tensors cross, they cross as one: behind each
 other along the first axis where their other axes agree, element behind element otherwise. Ops of the head join them,
@@ -17,6 +18,7 @@ ops of the body take them apart, and the same the other way round at the end.
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 from ..graph import Graph, Linear, Node, Op
@@ -57,8 +59,14 @@ def split_ends(graph: Graph) -> Ends:
     if not graph.inputs or not graph.outputs:
         raise ValueError(f"the network has inputs {graph.inputs} and outputs {graph.outputs}")
     graph = dead_code(graph)
-    if len(graph.inputs) != 1 or len(graph.outputs) != 1 or _bends_an_input(graph):
-        return _several(graph)
+    members = {name: _members(graph, name) for name in graph.outputs}
+    if (
+        len(graph.inputs) != 1
+        or len(graph.outputs) != 1
+        or _bends_an_input(graph)
+        or len(members[graph.outputs[0]]) > 1
+    ):
+        return _several(graph, members)
     first, last = _first(graph), _last(graph, graph.outputs[0])
     if first == graph.inputs[0] and last == graph.outputs[0]:
         return Ends(None, graph, None)
@@ -125,6 +133,45 @@ def _last(graph: Graph, output: str) -> str:
     return best
 
 
+def _members(graph: Graph, output: str) -> list[str]:
+    """The tensors that an output is computed from by the owner of the result.
+
+    One tensor, or the results of several layers where ops that are more than linear stand between them and it.
+    """
+    last, clear = _last(graph, output), _clear(graph)
+    producer = Links(graph).producer
+    waiting, sources, between = [last], set[str](), list[Op]()
+    seen = set[str]()
+    while waiting:
+        tensor = waiting.pop()
+        node = producer.get(tensor)
+        if tensor in seen:
+            continue
+        seen.add(tensor)
+        if tensor in clear:
+            # what depends on inputs alone is no result; constants that are made of one are
+            return [last]
+        if isinstance(node, Linear):
+            sources.add(tensor)
+        elif node is not None:
+            between.append(node)
+            waiting += node.inputs
+    if all(node.op in SUMS_PRODUCTS_AND_MOVES for node in between) or _follows(graph, sources):
+        return [last]
+    return [node.output for node in graph.nodes if node.output in sources]
+
+
+def _follows(graph: Graph, sources: set[str]) -> bool:
+    """Whether one of some tensors is made of another."""
+    behind = set[str]()
+    for node in graph.nodes:
+        if any(name in behind or name in sources for name in reads(node)):
+            if node.output in sources:
+                return True
+            behind.add(node.output)
+    return False
+
+
 def _part(graph: Graph, first: str, last: str) -> Graph | None:
     """The nodes between two tensors as a graph; None where they are the same."""
     if first == last:
@@ -141,13 +188,13 @@ def _empty(graph: Graph, tensor: str) -> Graph:
     return Graph(graph.name, [tensor], [tensor], {tensor: graph.shapes[tensor]}, [])
 
 
-def _several(graph: Graph) -> Ends:
-    """The parts of a graph with several inputs or outputs."""
+def _several(graph: Graph, members: Mapping[str, list[str]]) -> Ends:
+    """The parts of a graph with several inputs or outputs, or several layers in front of an output."""
     graph = copy(graph)
     clear = _clear(graph)
     own = [name for name in graph.outputs if name in clear]
-    ends = {name: _last(graph, name) for name in graph.outputs if name not in clear}
-    opened = list(dict.fromkeys(ends.values()))
+    ends = [name for name in graph.outputs if name not in clear]
+    opened = list(dict.fromkeys(tensor for name in ends for tensor in members[name]))
     if not opened:
         # no layer at all
         return Ends(_between(graph, graph.inputs, graph.outputs), _empty(graph, graph.inputs[0]), None)
@@ -156,7 +203,7 @@ def _several(graph: Graph) -> Ends:
     entering = [name for name in [*graph.inputs, *(n.output for n in graph.nodes)] if name in clear & read]
     body.inputs = entering
     head = _between(graph, graph.inputs, [*entering, *own])
-    tail = _between(graph, opened, list(ends))
+    tail = _between(graph, opened, ends)
     first, last = entering[0], opened[0]
     if len(entering) > 1:
         first = _joined(graph, head, entering, "inputs")

@@ -8,7 +8,8 @@ this is the folding of batch norms too; nothing is done on the ONNX model, whose
   inside one of its channels.
 - Behind: ``W (s x + c) + b = (W s) x + (W c + b)``, where the diagonal's result has no other reader, ``s`` and ``c`` do
   not vary
-  inside an input channel, and no zero padding takes the place of ``c``.
+  inside an input channel, and no zero padding takes the place of ``c``. Where several layers and nothing else read the
+  diagonal's result (the members of an ensemble behind one scaler), it goes into each of them.
 
 Reshapes and transposes may stand between the two; before the diagonal also slices and means over elements of one
 channel, and maxima over them where every ``s`` is positive.
@@ -113,18 +114,42 @@ def _by_channel(values: np.ndarray, where: np.ndarray, channels: int) -> np.ndar
 
 
 def _behind(graph: Graph, links: Links, diagonal: Linear) -> bool:
-    layer, chain = links.forward(diagonal, moves)
-    if layer is None or diagonal.output in graph.outputs:
+    if diagonal.output in graph.outputs:
         return False
+    found = _layers(graph, links, diagonal.output, [])
+    if not found:
+        return False
+    folded = [_input_folded(graph, diagonal, layer, chain) for layer, chain in found]
+    if any(layer is None for layer in folded):
+        return False
+    for (layer, _), new in zip(found, folded):
+        assert new is not None, "layers that do not fold are left above"
+        replace_node(graph, layer, new)
+    return bypass(graph, Links(graph), diagonal)
+
+
+def _layers(graph: Graph, links: Links, tensor: str, chain: list[Op]) -> list[tuple[Linear, list[Op]]]:
+    """The layers that read a tensor, each with the moves in front of it; none where something else reads it."""
+    found: list[tuple[Linear, list[Op]]] = []
+    for node in links.readers.get(tensor, []):
+        if isinstance(node, Linear):
+            found.append((node, chain))
+        elif not moves(node) or node.output in graph.outputs:
+            return []
+        elif inner := _layers(graph, links, node.output, [*chain, node]):
+            found += inner
+        else:
+            return []
+    return found
+
+
+def _input_folded(graph: Graph, diagonal: Linear, layer: Linear, chain: Sequence[Op]) -> Linear | None:
+    """The layer behind a diagonal one and moves; None where that is not exact."""
     inputs = layer.geometry.inputs if isinstance(layer.geometry, Dense) else layer.geometry.input[0]
     parts = []
     for values in per_element(diagonal):
         rows = carried(graph, values, chain).reshape(inputs, -1)
         if not np.all(rows == rows[:, :1]):
-            return False
+            return None
         parts.append(rows[:, 0])
-    folded = input_scaled(layer, parts[0], parts[1])
-    if folded is None:
-        return False
-    replace_node(graph, layer, folded)
-    return bypass(graph, Links(graph), diagonal)
+    return input_scaled(layer, parts[0], parts[1])

@@ -20,6 +20,7 @@ from .errors import Prediction, predict
 from .few_images import FewImages, bytes_sent, price
 from .forms import choose_forms
 from .inputs import scale_inputs
+from .jumps import jumps, sides, watched
 from .lower import Lowered, lower
 from .precision import (
     CLIENT_AIDED,
@@ -377,7 +378,10 @@ def _seen(
     behind = tails(graph)
     wanted = {source for tail in behind.values() for source in tail.sources}
     results = {node.output: plan.stages[i]["out"] for i, node in lowered.origin.items() if node.output in wanted}
-    values = run(plan, samples, also=tuple(results.values()))
+    leaps = jumps(plan, graph, [name for name in graph.outputs if name not in places(graph)])
+    values = run(plan, samples, also=(*results.values(), *watched(leaps)))
+    off = {name: _largest(values[name] - ranges.floats[name]) for name in graph.outputs}
+    beside = sides(plan, graph, leaps, values, samples, off)
     squash, index, several, columns = squashed(graph), places(graph), sequences(graph), target_factors(graph)
     found = {}
     for port in plan.document["outputs"]:
@@ -390,18 +394,23 @@ def _seen(
             place=name in index,
             several=several.get(name),
             columns=columns.get(name),
+            jumping=(beside[name].near, beside[name].stays) if name in beside else None,
         )
     errors = {}
     for name, tensor in results.items():
         entry = plan.tensors[tensor]
-        off = np.abs(values[entry["name"]] * entry["scale"] - ranges.floats[name])
-        errors[name] = likely(off.reshape(len(off), -1).max(axis=1, initial=0.0))
+        errors[name] = likely(_largest(values[entry["name"]] * entry["scale"] - ranges.floats[name]))
     for output, tail in behind.items():
         most = carried(graph, tail, output, errors, ranges.limit)
         # behind a logarithm or a division no rule may bound the error: what was seen stands alone
         if np.isfinite(most):
             found[output] = replace(found[output], likely=max(found[output].likely, most))
     return found
+
+
+def _largest(off: Array) -> Array:
+    """The largest error of every row."""
+    return np.abs(off).reshape(len(off), -1).max(axis=1, initial=0.0)
 
 
 def _finish(

@@ -9,7 +9,8 @@ times the room that the margin gives the largest. Where the caller declares a ra
 these ranges, and no value of a range saturates. Weights decide one thing, whether an input has factors at all: only
 where one scale costs a layer its precision (:data:`WORTH`). Images, whose pixels are alike, keep one scale, so that a
 pixel that the calibration data never lit keeps the range of the others. Columns that the client makes of its inputs in
-front of a dense layer (products of features, logarithms) have factors in the same way.
+front of a dense layer (products of features, logarithms, normalised rows) have factors in the same way. What else reads
+an input (the difference of an autoencoder's score, a skip) reads it as it is: factors are of layers alone.
 """
 
 from __future__ import annotations
@@ -105,7 +106,7 @@ def _scale_made(graph: Graph, samples: Mapping[str, Array], margin: float) -> No
     made: dict[str, list[Linear]] = {}
     for node in head:
         readers = _readers(graph, node.output)
-        if readers and isinstance(readers[0].geometry, Dense) and node.op not in ("reshape", "channel_scale"):
+        if readers and all(map(_of_elements, readers)) and node.op not in ("reshape", "channel_scale"):
             made[node.output] = readers
     rows = len(next(iter(samples.values())))
     if not made or rows * sum(math.prod(graph.shapes[n]) for n in clear) > MOST_MADE:
@@ -119,25 +120,31 @@ def _scale_made(graph: Graph, samples: Mapping[str, Array], margin: float) -> No
 
 
 def _readers(graph: Graph, tensor: str) -> list[Linear]:
-    """The layers that read an input, directly or as one row behind reshapes; none where something else reads it too."""
+    """The layers that read an input, directly or as one row behind reshapes; none where features are no single thing.
+
+    Operators that read it beside them read on what they read.
+    """
     found: list[Linear] = []
+    direct: list[Linear] = []
     pending = [tensor]
     while pending:
         current = pending.pop()
-        if current in graph.outputs:
-            return []
         for node in graph.nodes:
             if isinstance(node, Linear):
                 if node.input == current:
-                    if current != tensor and isinstance(node.geometry, Conv2d):
-                        return []
                     found.append(node)
-            elif current in node.inputs:
-                if node.op != "reshape":
-                    return []
+                    direct += [node] if current == tensor else []
+            elif node.op == "reshape" and current in node.inputs:
                 pending.append(node.output)
-    kinds = {isinstance(node.geometry, Conv2d) for node in found}
-    return found if len(kinds) == 1 else []
+    if all(_of_elements(node) for node in found):
+        return found
+    # the channels of an image: features of what reads it as it is, alone
+    return found if len(direct) == len(found) and not any(isinstance(n.geometry, Dense) for n in found) else []
+
+
+def _of_elements(node: Linear) -> bool:
+    """Whether every element that a layer reads is a channel of its own, in order."""
+    return isinstance(node.geometry, Dense) or tuple(node.geometry.input[1:]) == (1, 1)
 
 
 def _padded(node: Linear) -> bool:
@@ -145,10 +152,10 @@ def _padded(node: Linear) -> bool:
 
 
 def _features(x: Array, readers: list[Linear]) -> Array:
-    """Values as (images, features, positions): a feature is a channel for convolutions, else an element."""
-    if isinstance(readers[0].geometry, Conv2d):
-        return x.reshape(x.shape[0], x.shape[1], -1)
-    return x.reshape(x.shape[0], -1, 1)
+    """Values as (images, features, positions): a feature is a channel of images, else an element."""
+    if all(map(_of_elements, readers)):
+        return x.reshape(x.shape[0], -1, 1)
+    return x.reshape(x.shape[0], x.shape[1], -1)
 
 
 def _scales(parts: Array, room: float, *, centres: bool) -> _Scales:
@@ -215,7 +222,7 @@ def _write(graph: Graph, name: str, readers: list[Linear], scales: _Scales) -> N
     features = len(scales.factor)
     before: list[Node] = []
     tensor, shape = name, tuple(graph.shapes[name])
-    if isinstance(readers[0].geometry, Dense) and shape != (features,):
+    if all(map(_of_elements, readers)) and shape != (features,):
         tensor, shape = _op(graph, before, "reshape", tensor, (features,), {}), (features,)
     if scales.centre.any():
         # as one chain of operations on one operand: a row of ones, then f x + (-f c) 1
@@ -233,8 +240,10 @@ def _write(graph: Graph, name: str, readers: list[Linear], scales: _Scales) -> N
     for node in readers:
         folded = input_scaled(node, 1.0 / scales.factor, scales.centre)
         assert folded is not None, "layers with padding have no centres"
-        position = next(i for i, n in enumerate(graph.nodes) if n is node)
-        graph.nodes[position] = replace(folded, input=tensor)
+        position, source = next(i for i, n in enumerate(graph.nodes) if n is node), tensor
+        if isinstance(node.geometry, Conv2d) and tuple(node.geometry.input) != shape:
+            source = _op(graph, before, "reshape", tensor, tuple(node.geometry.input), {})
+        graph.nodes[position] = replace(folded, input=source)
     made = next((i + 1 for i, node in enumerate(graph.nodes) if node.output == name), 0)
     graph.nodes[made:made] = before
     read = set(graph.outputs) | {t for n in graph.nodes for t in ([n.input] if isinstance(n, Linear) else n.inputs)}

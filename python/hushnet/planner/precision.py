@@ -28,6 +28,9 @@ MOST_TOLD = 1023.0
 # of so many labels of a classifier one may be expected to change
 LABELS = 4000
 
+# rows of calibration data that may be carried across a jump (:mod:`.jumps`) before more bits are tried
+STRAYED = 0.005
+
 # the share of an error from which on its cause alone is told
 MOST_OF_IT = 0.5
 
@@ -189,7 +192,7 @@ def _reached(plan: Plan) -> float:
 
 def _enough(plan: Plan, asked: float) -> bool:
     """Whether a plan is as precise as asked for; where labels alone are opened, whether they are the right ones."""
-    if _falls(plan) or not labels_stay(plan.predicted):
+    if _falls(plan) or not labels_stay(plan.predicted) or plan.predicted.get("stay", 1.0) < 1 - STRAYED:
         return False
     if "precision" in plan.predicted:
         return bool(plan.predicted["precision"]["reached"] >= asked)
@@ -201,13 +204,14 @@ def labels_stay(predicted: dict[str, Any]) -> bool:
     return bool(predicted.get("expected_agreement", 1.0) >= 1 - 1 / LABELS)
 
 
-def _shortage(plan: Plan) -> tuple[bool, float, float, float]:
+def _shortage(plan: Plan) -> tuple[bool, float, float, float, float]:
     """Less is better."""
     predicted = plan.predicted
     return (
         _falls(plan),
         # enough is enough
         -min(float(predicted.get("expected_agreement", 1.0)), 1 - 1 / LABELS),
+        -min(float(predicted.get("stay", 1.0)), 1 - STRAYED),
         -float(predicted.get("precision", {}).get("reached", 0.0)),
         -float(predicted.get("agreement", 0.0)),
     )
@@ -225,7 +229,22 @@ def state(document: dict[str, Any], asked: float | None) -> None:
         # columns that differ in size count each against what it reaches itself
         bits += [-math.log2(e["column_error"]) for e in found if e.get("column_error")]
         predicted["precision"] = {"asked": DEFAULT_BITS if asked is None else float(asked), "reached": min(bits)}
+    document["notes"] += [_jumping(name, e) for name, e in predicted.get("output_errors", {}).items() if _near(e)]
     document["notes"] += shortfalls(predicted)
+
+
+def _near(error: dict[str, Any]) -> bool:
+    """Whether rows of an output stand near a jump, and nothing is short of that."""
+    return bool(error.get("near_jumps")) and error["stay"] >= 1 - AGREEMENT_FALL
+
+
+def _jumping(name: str, error: dict[str, Any]) -> str:
+    """What is known of an output that jumps."""
+    return (
+        f"Output {name!r} jumps where a comparison, a rounding or the place of a largest value changes. "
+        f"{100 * error['near_jumps']:.3g} % of the calibration rows stand so near a jump that errors may carry them "
+        f"across, and {100 * error['stay']:.4g} % stay on their side. The stated error is that of rows that stay."
+    )
 
 
 def _falls(plan: Plan) -> bool:
@@ -256,6 +275,10 @@ def shortfalls(predicted: dict[str, Any]) -> list[str]:
                 f"most {size:.3g}: "
                 "answers may be wrong. Ranges follow from interval arithmetic, which is too wide for this network; "
                 "give calibration data."
+            )
+        if error.get("near_jumps") and not _near(error):
+            found.append(
+                f"{_jumping(name, error)} Ask for more bits of precision, or end the network in front of the jumps."
             )
     precision, accuracy = predicted.get("precision", {}), predicted.get("accuracy")
     if "asked" in precision and precision["reached"] < precision["asked"]:

@@ -65,6 +65,8 @@ class Quality:
         positions: labels of a row, of which ``agreement`` counts each.
         column: what 999 rows of 1000 keep of each column, as a share of what the column reaches; of the worst one of an
             output whose columns differ in size, else 0.
+        near, stay: of an output that jumps (:mod:`.jumps`), shares of the rows that stand near a jump, and that stay
+            on their side; ``expected``, ``likely`` and ``largest`` are of rows that stay.
     """
 
     expected: float
@@ -78,6 +80,8 @@ class Quality:
     place: bool = False
     positions: int = 1
     column: float = 0.0
+    near: float = 0.0
+    stay: float = 1.0
 
     @property
     def bits(self) -> float:
@@ -97,7 +101,12 @@ class Quality:
             "max_error": min(self.likely, most),
             "seen_error": self.largest,
             "output_range": self.span,
-        } | ({"column_error": self.column} if self.column else {})
+        } | self._more()
+
+    def _more(self) -> dict[str, float]:
+        """Of outputs whose columns differ in size, or that jump."""
+        column = {"column_error": self.column} if self.column else {}
+        return column | ({"near_jumps": self.near, "stay": self.stay} if self.near else {})
 
 
 def squashed(graph: Graph) -> dict[str, str]:
@@ -148,6 +157,7 @@ def measure(
     noise: float = 0.0,
     several: tuple[tuple[int, ...], int] | None = None,
     columns: Array | None = None,
+    jumping: tuple[Array, Array] | None = None,
 ) -> Quality:
     """The quality of an output: planned and original values ``[rows, ...]``.
 
@@ -158,21 +168,25 @@ def measure(
         place: whether the output is one of :func:`places`.
         noise: deviation of errors that the planned values do not have.
         columns: factors of columns that differ in size (:mod:`.targets`): each counts against what it reaches itself.
+        jumping: of an output that jumps, whether each row is near a jump, and whether it stays on its side.
 
     Raises:
         PlanError: labels for other rows, or that are no whole numbers.
     """
     rows = len(exact)
     exact, planned = exact.reshape(rows, -1), planned.reshape(rows, -1)
-    off = np.abs(planned - exact).max(axis=1, initial=0.0)
     parts = (planned, exact)
+    near, stay = (0.0, 1.0) if jumping is None or not rows else (float(v.mean()) for v in jumping)
+    calm = np.ones(rows, bool) if jumping is None or not jumping[1].any() else jumping[1]
+    off = np.abs(planned - exact).max(axis=1, initial=0.0)[calm]
     if several is not None and exact.size and labels is None:
         shape, axis = several
         planned_rows, exact_rows = (
             np.moveaxis(v.reshape(rows, *shape), axis + 1, -1).reshape(-1, shape[axis]) for v in parts
         )
         parts = (planned_rows, exact_rows)
-    stated = likely(off) if squash is None else unsure(off, *parts, squash)
+    first, second = (v.reshape(rows, -1, v.shape[1])[calm].reshape(-1, v.shape[1]) if v.size else v for v in parts)
+    stated = likely(off) if squash is None else unsure(off, first, second, squash)
     mine, wanted = (np.rint(v[:, 0]).astype(np.int64) if place and v.shape[1] else label_of(v, exact) for v in parts)
     accuracy = None
     if labels is not None:
@@ -197,7 +211,9 @@ def measure(
         min(max(expected, 0.0), 1.0),
         place,
         len(wanted) // rows if rows else 1,
-        0.0 if columns is None else _worst_column(planned, exact),
+        0.0 if columns is None else _worst_column(planned[calm], exact[calm]),
+        near,
+        stay,
     )
 
 
@@ -342,6 +358,9 @@ def said(found: Mapping[str, Quality], classes: Collection[str] = ()) -> dict[st
     entry: dict[str, Any] = {"calibration_rows": first.rows, "agreement": first.agreement}
     if first.positions > 1:
         entry["positions"] = first.positions
+    jumping = [(q.near, q.stay) for q in found.values() if q.near]
+    if jumping:
+        entry |= {"near_jumps": max(near for near, _ in jumping), "stay": min(stay for _, stay in jumping)}
     labelled = [quality.expected_agreement for name, quality in found.items() if name in classes]
     if labelled:
         entry["expected_agreement"] = min(labelled)

@@ -14,6 +14,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from ..graph import Graph, Linear, Op
+from .errors import DECIDING
 from .rules import RULES
 
 Array = np.ndarray
@@ -57,13 +58,17 @@ def tails(graph: Graph) -> dict[str, Tail]:
 
 
 def carried(graph: Graph, tail: Tail, output: str, errors: Mapping[str, float], limit: Mapping[str, float]) -> float:
-    """The largest error of an output, given that of every source and the range of every tensor."""
+    """The largest error of an output, given that of every source and the range of every tensor.
+
+    Comparisons, roundings and places go as they do without errors: :mod:`.jumps` has what is said of them.
+    """
     spreads = {name: np.full(graph.shapes[name], errors[name]) for name in tail.sources}
     for node in tail.nodes:
         rule, shape = RULES[node.op], graph.shapes[node.output]
         pairs = [(np.full(graph.shapes[t], -limit[t]), np.full(graph.shapes[t], limit[t])) for t in node.inputs]
         with np.errstate(all="ignore"):
-            spread = rule.spread(node.attrs, pairs, [spreads[t] for t in node.inputs], shape, False)
+            given = [0.0 * spreads[t] if node.op in DECIDING else spreads[t] for t in node.inputs]
+            spread = rule.spread(node.attrs, pairs, given, shape, False)
         spread = np.where(np.isnan(spread), np.inf, spread)
         spreads[node.output] = np.minimum(spread, rule.width(node.attrs))
     return float(spreads[output].max(initial=0.0))

@@ -6,6 +6,7 @@ What the answer should be, but for noise.
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -40,10 +41,11 @@ class Run:
     reaches: list[dict[str, Any]] = field(default_factory=list)
 
 
-def run(plan: Plan, inputs: Any, *, chunk: int = 256) -> Run:
+def run(plan: Plan, inputs: Any, *, chunk: int = 256, also: Sequence[int] = ()) -> Run:
     """Runs a plan with weights on ``inputs``, ``chunk`` images at a time.
 
-    ``inputs`` is an array for the only input, or arrays by name.
+    ``inputs`` is an array for the only input, or arrays by name. ``also`` are tensors of the plan that are among the
+    outputs, by their names in the plan.
 
     Raises:
         PlanError: a public part.
@@ -53,7 +55,7 @@ def run(plan: Plan, inputs: Any, *, chunk: int = 256) -> Run:
     named = inputs if isinstance(inputs, dict) else {plan.document["inputs"][0]["name"]: np.asarray(inputs)}
     images = len(next(iter(named.values())))
     parts = [
-        _run(plan, {k: np.asarray(v[i : i + chunk], np.float64) for k, v in named.items()})
+        _run(plan, {k: np.asarray(v[i : i + chunk], np.float64) for k, v in named.items()}, also)
         for i in range(0, max(images, 1), chunk)
     ]
     whole = Run(
@@ -75,7 +77,7 @@ def run(plan: Plan, inputs: Any, *, chunk: int = 256) -> Run:
     return whole
 
 
-def _run(plan: Plan, inputs: dict[str, Array]) -> Run:
+def _run(plan: Plan, inputs: dict[str, Array], also: Sequence[int]) -> Run:
     tensors = {t["id"]: t for t in plan.tensors}
     count = len(next(iter(inputs.values())))
     values: dict[int, Array] = {p["tensor"]: inputs[p["name"]] for p in plan.document["inputs"]}
@@ -115,7 +117,8 @@ def _run(plan: Plan, inputs: dict[str, Array]) -> Run:
             put(stage["out"], values[stage["in"]])
             if kind == "decrypt":
                 found.opened = values[stage["out"]]
-    found.outputs = {p["name"]: values[p["tensor"]] for p in plan.document["outputs"]}
+    found.outputs = {tensors[t]["name"]: values[t] for t in also}
+    found.outputs |= {p["name"]: values[p["tensor"]] for p in plan.document["outputs"]}
     return found
 
 

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import math
 import time
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -333,15 +334,18 @@ def reach_of_linear(plan: Plan, stage: Stage) -> int:
 
 
 def rehearse(
-    plan: Plan, inputs: dict[str, Array], units: np.random.Generator
+    plan: Plan, inputs: dict[str, Array], units: np.random.Generator, also: Sequence[int] = ()
 ) -> tuple[dict[str, Array], dict[int, int]]:
-    """Outputs with units drawn, and the largest absolute value of every shared tensor, by id."""
+    """Outputs with units drawn, and the largest absolute value of every shared tensor, by id.
+
+    ``also`` are tensors that are returned beside the outputs, by their names in the plan.
+    """
     arrays = check_inputs(plan, inputs)
     batch = next(iter(arrays.values())).shape[0]
     step = max(1, LIVE_BYTES // (48 * max(math.prod(t["shape"]) for t in plan.tensors)))
     largest: dict[int, int] = {}
     parts = []
-    last = _last_uses(plan)
+    last = _last_uses(plan) | dict.fromkeys(also, len(plan.stages))
     for start in range(0, batch, step):
         values: dict[int, Array] = {
             i["tensor"]: arrays[i["name"]][start : start + step] for i in plan.document["inputs"]
@@ -357,5 +361,6 @@ def rehearse(
                     largest[out] = max(largest.get(out, 0), int(high), -int(low))
             for tensor in [t for t in values if last.get(t, -1) <= index]:
                 del values[tensor]
-        parts.append({o["name"]: values[o["tensor"]] for o in plan.document["outputs"]})
+        kept = {plan.tensors[t]["name"]: values[t] for t in also}
+        parts.append(kept | {o["name"]: values[o["tensor"]] for o in plan.document["outputs"]})
     return {name: np.concatenate([p[name] for p in parts]) for name in parts[0]}, largest

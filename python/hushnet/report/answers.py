@@ -10,7 +10,16 @@ from rich.table import Table
 Report = Mapping[str, Any]
 
 # of ``predicted``, what is said of answers; a public part has none of it, but that of client-aided plans
-FIELDS = ("agreement", "expected_agreement", "accuracy", "calibration_rows", "positions", "precision")
+FIELDS = (
+    "agreement",
+    "expected_agreement",
+    "accuracy",
+    "calibration_rows",
+    "positions",
+    "precision",
+    "near_jumps",
+    "stay",
+)
 
 
 def answers(predicted: Mapping[str, Any]) -> dict[str, Any]:
@@ -58,6 +67,12 @@ def table(report: Report, *, verbose: bool) -> Table:
             "Error", f"{error['expected']:.3g} in a usual row, at most {error['likely']:.3g} in 999 rows of 1000{reach}"
         )
         rows.add_row("", "against the original network, for rows that keep to their ranges")
+        if found.get("near_jumps"):
+            rows.add_row(
+                "Jumps",
+                f"{100 * found['near_jumps']:.3g} % of the calibration rows stand so near a jump that errors may carry "
+                f"them across; {100 * found['stay']:.4g} % stay, and the error is theirs",
+            )
     else:
         source = "in rows drawn from the declared ranges" if error["drawn"] else "propagated"
         rows.add_row("Error", f"about {error['likely']:.3g}, {source}; calibration data would tell")

@@ -13,6 +13,7 @@ _ANSWERS = {
     "Labels": "Share of other rows like the calibration rows that are expected to keep their label.",
     "Accuracy": "Share of right labels on the calibration rows, of the plan and of the original network.",
     "Error": "How far an output is from the original network's, approximations of activations included.",
+    "Jumps": "Calibration rows that an error may carry across a comparison or a rounding, and those that stay.",
     "Precision": "Bits: errors of 999 rows of 1000 are below 2^-this of the range of the outputs (`--precision`).",
     "Of it": "The part of the error that comes from roundings and noise, not from approximations.",
     "Rigorous bound": "What no error of roundings and noise exceeds, for any input within the planned ranges.",

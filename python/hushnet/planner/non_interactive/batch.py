@@ -16,6 +16,7 @@ from ...graph import Graph
 from ...options import NonInteractive
 from ...plan import Plan
 from ..inputs import scale_inputs
+from ..jumps import jumps, sides, watched
 from ..precision import cheapest, state
 from ..quality import measure, places, said, squashed
 from ..read import validate
@@ -112,9 +113,14 @@ def judged(
 
         rows = {k: v[:JUDGED] for k, v in samples.items()}
         labels = None if settings.labels is None else np.asarray(settings.labels)[:JUDGED]
-        planned, exact = run(plan, rows).outputs, evaluate(original, rows)
-        noise = predicted["noise_error"]
-        passed = output_errors(network, noise, noise, samples)
+        exact, noise = evaluate(original, rows), predicted["noise_error"]
+        leaps = jumps(plan, original, [name for name in original.outputs if name not in places(original)])
+        planned = run(plan, rows, also=watched(leaps)).outputs
+        # jumps are told apart: noise that carries no row across one
+        passed = output_errors(network, noise, noise, samples, decided=True)
+        off = {k: np.abs(planned[k] - v).reshape(len(v), -1).max(axis=1, initial=0.0) for k, v in exact.items()}
+        off = {k: v + passed[k].get("max_error", noise) for k, v in off.items()}
+        beside = sides(plan, original, leaps, planned, rows, off, noise)
         squash, index, columns = squashed(original), places(original), target_factors(replaced)
         found = {
             k: measure(
@@ -125,6 +131,7 @@ def judged(
                 place=k in index,
                 noise=passed[k].get("max_error", noise) / TAIL,
                 columns=columns.get(k),
+                jumping=(beside[k].near, beside[k].stays) if k in beside else None,
             )
             for k, v in planned.items()
             if k in exact

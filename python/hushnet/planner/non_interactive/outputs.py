@@ -8,6 +8,7 @@ import numpy as np
 
 from ...graph import Graph
 from ...reference.float import evaluate
+from ..errors import DECIDING
 from ..rules import RULES, Pair
 from .network import Images, Network, some
 from .steps import Array
@@ -19,12 +20,17 @@ DRAWS = 6
 SAFE = 2.0
 
 
-def output_errors(network: Network, likely: float, worst: float, samples: Images | None) -> dict[str, dict[str, float]]:
+def output_errors(
+    network: Network, likely: float, worst: float, samples: Images | None, *, decided: bool = False
+) -> dict[str, dict[str, float]]:
     """``max_error`` and ``worst_error`` by output, from those of every element that is decrypted.
 
     Outputs that need no layer are the client's own, and exact. A worst error that has no bound (a quotient whose
     divisor may be zero) is
     left out; ``max_error`` is then twice what errors of that size do to calibration images, where there are any.
+
+    Args:
+        decided: comparisons, roundings and places go as they do without errors: of rows that stay where they are.
     """
     found = {name: {"max_error": 0.0, "worst_error": 0.0} for name in network.own}
     last = network.tensors[network.output]
@@ -33,7 +39,7 @@ def output_errors(network: Network, likely: float, worst: float, samples: Images
     first = network.tail.inputs[0]
     shape = network.tail.shapes[first]
     interval = (np.full(shape, -last.bound), np.full(shape, last.bound))
-    errors = [_through(network.tail, first, interval, np.full(shape, error)) for error in (likely, worst)]
+    errors = [_through(network.tail, first, interval, np.full(shape, error), decided) for error in (likely, worst)]
     seen = None
     for name in network.tail.outputs:
         most = [float(e[name].max(initial=0.0)) for e in errors]
@@ -60,14 +66,16 @@ def _seen(network: Network, tail: Graph, error: float, samples: Images) -> dict[
     return found
 
 
-def _through(tail: Graph, first: str, interval: Pair, error: Array) -> dict[str, Array]:
-    """Errors of all tensors of a tail."""
+def _through(tail: Graph, first: str, interval: Pair, error: Array, decided: bool) -> dict[str, Array]:
+    """Errors of all tensors of a tail; ``decided`` as :func:`output_errors` has it."""
     intervals, errors = {first: interval}, {first: error}
     for node in tail.nodes:
         rule, shape = RULES[node.op], tail.shapes[node.output]  # type: ignore[union-attr]
         pairs, given = [intervals[t] for t in node.inputs], [errors[t] for t in node.inputs]  # type: ignore[union-attr]
         with np.errstate(all="ignore"):
             intervals[node.output] = rule.interval(node.attrs, pairs, shape)  # type: ignore[union-attr]
+            if decided and node.op in DECIDING:  # type: ignore[union-attr]
+                given = [np.zeros_like(e) for e in given]
             passed = rule.spread(node.attrs, pairs, given, shape, False)  # type: ignore[union-attr]
         errors[node.output] = np.minimum(np.where(np.isnan(passed), np.inf, passed), rule.width(node.attrs))  # type: ignore[union-attr]
     return errors

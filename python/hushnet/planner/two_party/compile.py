@@ -13,6 +13,7 @@ from ...errors import LimitError
 from ...graph import Graph, Op
 from ...options import TwoParty
 from ...plan import Plan, PlanError, RangeError
+from ..jumps import jumps, sides, watched
 from ..quality import UNBOUNDED, Quality, measure, places, said, sequences, squashed
 from ..ranges import MANY_ELEMENTS, Range, Ranges, drawn_rows, hull, input_intervals, typical_outputs
 from ..read import validate
@@ -308,7 +309,10 @@ class _Planner:
         """A run over the calibration data with units drawn: quality of outputs, and ranges that were too narrow."""
         from ...reference.two_party import rehearse
 
-        outputs, largest = rehearse(plan, samples, np.random.default_rng(0))
+        counted = [t for t in self.graph.outputs if t not in places(self.graph)]
+        leaps = jumps(plan, self.graph, counted if self.settings.reveal == "output" else ())
+        values, largest = rehearse(plan, samples, np.random.default_rng(0), watched(leaps))
+        outputs = {port: values[port] for port in self.outputs}
         wider: dict[str, float] = {}
         for tensor in plan.tensors:
             if tensor["kind"] == "shared" and largest.get(tensor["id"], 0) > tensor["bound"]:
@@ -328,8 +332,23 @@ class _Planner:
         several = {k: found.get(t) for k, t in zip(self.outputs, self.graph.outputs)}
         factors = target_factors(self.graph)
         columns = {k: factors.get(t) for k, t in zip(self.outputs, self.graph.outputs)}
+        off = {
+            t: np.abs(outputs[k] - floats[k]).reshape(len(floats[k]), -1).max(axis=1, initial=0.0)
+            for k, t in zip(self.outputs, self.graph.outputs)
+        }
+        found_sides = sides(plan, self.graph, leaps, values, samples, off)
+        beside = {k: found_sides.get(t) for k, t in zip(self.outputs, self.graph.outputs)}
         return {
-            k: measure(v, floats[k], labels, squash[k], place=k in index, several=several[k], columns=columns[k])
+            k: measure(
+                v,
+                floats[k],
+                labels,
+                squash[k],
+                place=k in index,
+                several=several[k],
+                columns=columns[k],
+                jumping=(own.near, own.stays) if (own := beside[k]) is not None else None,
+            )
             for k, v in outputs.items()
         }, wider
 
