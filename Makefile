@@ -1,4 +1,4 @@
-# make setup | demo | test | constant-time | lint | licences | wheel | docs | bench-quick | fuzz-quick | peers | clean; each does all its own set-up.
+# make setup | demo | test | constant-time | lint | licences | wheel | wheels | docs | bench-quick | fuzz-quick | peers | clean; each does all its own set-up.
 SHELL := /bin/bash
 PYTHON ?= $(shell for v in python3.12 python3.11 python3.10 python3.13 python3; do \
 	$$v -c 'import sys; sys.exit(sys.version_info < (3, 10))' 2>/dev/null && echo $$v && break; done)
@@ -24,7 +24,7 @@ export RUSTUP_HOME := $(TOOLCHAIN)/rustup
 NEEDS_CARGO := $(TOOLCHAIN)/.installed
 endif
 
-.PHONY: setup demo test test-rust test-python constant-time lint licences wheel docs bench-quick soak fuzz-quick fuzz-corpus peers clean
+.PHONY: setup demo test test-rust test-python constant-time lint licences wheel wheels docs bench-quick soak fuzz-quick fuzz-corpus peers clean
 
 setup: $(VENV)/.built $(VENV)/.benchmarks
 
@@ -53,8 +53,17 @@ $(VENV)/.benchmarks: $(VENV)/.built $(BENCH_SOURCES)
 	@cd bench && VIRTUAL_ENV=$(abspath $(VENV)) $(abspath $(BIN))/maturin develop --profile $(PROFILE) --locked -q
 	@touch $@
 
-demo: $(VENV)/.built
-	@$(BIN)/hushnet demo --out out/demo
+# With a wheel that fits (HUSHNET_WHEEL, or target/wheels where no source is newer) nothing is compiled (tests/wheels/fitting.py).
+demo:
+	@test -n "$(PYTHON)" || { echo "Python 3.10 or newer is needed"; exit 1; }
+	@wheel=$$($(PYTHON) tests/wheels/fitting.py target/wheels Cargo.toml pyproject.toml crates python) || exit 1; \
+	if [ -n "$$wheel" ]; then \
+		echo "== $$wheel into out/.demo"; \
+		{ [ -x out/.demo/bin/python ] || $(PYTHON) -m venv out/.demo; } && \
+		out/.demo/bin/pip install -q --disable-pip-version-check --force-reinstall --no-deps "$$wheel" && \
+		out/.demo/bin/pip install -q --disable-pip-version-check "hushnet[demo] @ file://$$wheel" && \
+		out/.demo/bin/hushnet demo --out out/demo; \
+	else $(MAKE) --no-print-directory $(VENV)/.built && $(BIN)/hushnet demo --out out/demo; fi
 
 test: setup test-rust test-python
 	@echo "== all tests passed"
@@ -105,6 +114,27 @@ wheel: setup
 	@rm -rf target/wheels
 	@$(BIN)/maturin build --profile $(WHEEL_PROFILE) --locked -q --out target/wheels
 	$(BIN)/python -m tests.gates.wheel target/wheels/*.whl
+
+# Wheels for every Linux machine, and the source archive, in target/wheels: zig (from PyPI) links and compiles for all of them (docs/wheels.md).
+WHEEL_TARGETS ?= x86_64-unknown-linux-gnu aarch64-unknown-linux-gnu x86_64-unknown-linux-musl
+ZIG := out/.zig
+$(ZIG)/.installed:
+	@test -n "$(PYTHON)" || { echo "Python 3.10 or newer is needed"; exit 1; }
+	@echo "== maturin and zig in $(ZIG)"
+	@$(PYTHON) -m venv $(ZIG) && $(ZIG)/bin/pip install -q --disable-pip-version-check "maturin>=1.8,<2" "ziglang>=0.13"
+	@touch $@
+
+wheels: $(ZIG)/.installed $(NEEDS_CARGO)
+	@rm -rf target/wheels
+	@set -e; export PATH="$(abspath $(ZIG))/bin:$$PATH" VIRTUAL_ENV="$(abspath $(ZIG))"; \
+	for target in $(WHEEL_TARGETS); do \
+		echo "== wheel for $$target ($(WHEEL_PROFILE))"; \
+		case $$target in *-musl) tag=musllinux_1_2 ;; *) tag=manylinux_2_17 ;; esac; \
+		if command -v rustup >/dev/null; then rustup target add $$target 2>/dev/null; fi; \
+		maturin build --zig --target $$target --compatibility $$tag --profile $(WHEEL_PROFILE) --strip --locked -q --out target/wheels; \
+	done; \
+	echo "== source archive"; maturin sdist --out target/wheels
+	$(PYTHON) -m tests.wheels target/wheels --no-install
 
 # The documentation site, in out/docs: strict, a link that leads nowhere is an error. Its tools have an environment of their own.
 out/.docs: docs/requirements.txt

@@ -1,0 +1,1 @@
+"""Checks of the wheels that `make wheels` builds; ``python -m tests.wheels`` runs them."""
