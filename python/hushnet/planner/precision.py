@@ -172,8 +172,11 @@ def cheapest(
 
 def _nearly(plan: Plan, best: Plan) -> bool:
     """Whether a plan's errors, and labels that it changes, are at most :data:`NEARLY` times those of the best one."""
-    (falls, kept, bits, seen), (best_falls, best_kept, best_bits, best_seen) = _shortage(plan), _shortage(best)
-    changed = all(1 + share <= NEARLY * (1 + least) for share, least in ((kept, best_kept), (seen, best_seen)))
+    falls, *shares, bits, seen = _shortage(plan)
+    best_falls, *best_shares, best_bits, best_seen = _shortage(best)
+    changed = all(
+        1 + share <= NEARLY * (1 + least) for share, least in zip((*shares, seen), (*best_shares, best_seen), strict=True)
+    )
     return falls <= best_falls and changed and bits - best_bits <= math.log2(NEARLY)
 
 
