@@ -212,7 +212,15 @@ def test_options_that_one_trust_model_has_stand_in_its_panel_and_the_others_do_n
         "plan_digest",
         "keys",
     }
-    assert {k for k, v in panels["serve"].items() if v} == {"trace", "weight_memory", "keys", "keys_quota", "keys_days"}
+    assert {k for k, v in panels["serve"].items() if v} == {
+        "trace",
+        "weight_memory",
+        "store",
+        "store_days",
+        "keys",
+        "keys_quota",
+        "keys_days",
+    }
     for name, options in panels.items():
         help_ = [p.help or "" for p in command.commands[name].params if isinstance(p, typer.core.TyperOption)]
         # The panel says whose an option is, its text does not say it again.

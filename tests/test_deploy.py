@@ -3,14 +3,22 @@
 from __future__ import annotations
 
 import configparser
+import hashlib
 import json
 import shlex
+import signal
+import subprocess
+import sys
+import urllib.request
 from pathlib import Path
 from typing import Any
 
+import hushnet
 import pytest
 import typer
 from hushnet.cli.main import app
+
+from tests.test_telemetry import ROWS, network
 
 DEPLOY = Path(__file__).parent.parent / "deploy"
 
@@ -139,3 +147,47 @@ def test_probes_ask_pages_that_operators_have() -> None:
     assert {m["name"] for m in serving["volumeMounts"]} == {v["name"] for v in spec["volumes"]}
     grace = float(arguments[arguments.index("--grace") + 1])
     assert float(spec["terminationGracePeriodSeconds"]) > grace + 2
+
+
+@pytest.mark.parametrize("name", ["hushnet.service", "Containerfile", "kubernetes.yaml"])
+def test_examples_run_as_they_are_written(name: str, tmp_path: Path) -> None:
+    """Other folders and ports, and the arguments as they stand; probes are answered, and SIGTERM ends it well."""
+    models, secrets = tmp_path / "models", tmp_path / "secrets"
+    models.mkdir()
+    secrets.mkdir()
+    network("two-party").save(models / "net.hush")
+    made = ["openssl", "req", "-x509", "-newkey", "rsa:2048", "-nodes", "-days", "30", "-subj", "/CN=localhost"]
+    made += ["-addext", "subjectAltName=DNS:localhost,IP:127.0.0.1"]
+    made += ["-keyout", str(secrets / "key.pem"), "-out", str(secrets / "cert.pem")]
+    subprocess.run(made, check=True, capture_output=True)
+    token = "a-token-of-thirty-two-characters"
+    (secrets / "tokens").write_text(f"ann sha256:{hashlib.sha256(token.encode()).hexdigest()}\n")
+    folders = {"${STATE_DIRECTORY}": tmp_path, "${CREDENTIALS_DIRECTORY}": secrets}
+    folders |= {"/models": models, "/secrets": secrets}
+    arguments = commands()[name]
+    for before, after in folders.items():
+        arguments = [a.replace(before, str(after), 1) if a.startswith(before) else a for a in arguments]
+    for flag in ("--listen", "--admin"):
+        arguments[arguments.index(flag) + 1] = "127.0.0.1:0"
+    command = [sys.executable, "-m", "hushnet", *arguments, "--json"]
+    process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True)
+    try:
+        assert process.stdout is not None
+        about = json.loads(process.stdout.readline())
+        url = f"hushs://localhost:{about['port']}/net"
+        with pytest.raises(hushnet.ProtocolError, match="token"):
+            hushnet.connect(url, ca=str(secrets / "cert.pem"))
+        with hushnet.connect(url, ca=str(secrets / "cert.pem"), token=token) as client:
+            client.infer(ROWS)
+        for page in ("/livez", "/readyz", "/v2/health/live", "/v2/health/ready", "/metrics"):
+            with urllib.request.urlopen(about["admin"] + page, timeout=10) as answer:
+                assert answer.status == 200
+        process.send_signal(signal.SIGHUP)
+        with hushnet.connect(url, ca=str(secrets / "cert.pem"), token=token) as client:
+            client.infer(ROWS)
+        process.terminate()
+        assert process.wait(60) == 0
+    finally:
+        process.kill()
+        process.wait()
+        process.stdout.close()  # type: ignore[union-attr]

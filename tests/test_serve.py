@@ -105,6 +105,24 @@ def test_signals_are_heard_once_a_server_is_announced() -> None:
     assert signal.getsignal(signal.SIGHUP) is before
 
 
+def test_a_plan_that_cannot_be_prepared_ends_the_server_with_the_reason() -> None:
+    class Failing(Idle):
+        def join(self, seconds: float) -> bool:
+            raise hushnet.PlanError("a weight is missing")
+
+    with pytest.raises(hushnet.PlanError, match="a weight is missing"):
+        operate(Failing(1), None)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("extra", [(), ("--prepare-first",)])
+def test_a_server_says_when_its_weights_are_prepared(plan: Path, extra: tuple[str, ...]) -> None:
+    with served(plan, *extra) as (_, about, lines):
+        with hushnet.connect(about["url"]) as client:
+            client.infer(ROWS)
+        assert http(about["port"], "/readyz").endswith("ok\n") and http(about["port"], "/healthz").endswith("ok\n")
+    assert any("the weights are prepared" in line for line in lines) is not bool(extra)
+
+
 def test_a_signal_while_files_are_read_reads_them_once_more() -> None:
     idle, begun, reads = Idle(10**6), threading.Event(), []
 

@@ -411,3 +411,15 @@ def test_set_ups_are_kept_between_sessions(folder: Path, images: tuple, tmp_path
         again = connection.infer(x)
     assert again.trace["setup_bytes_down"] == sent[1]
     within_reach(model, x, next(iter(again.outputs.values())))
+    # Unless it keeps its preparation: then it goes on with what clients have, also after it was killed.
+    told, port = [], 0
+    for _ in range(2):
+        where = ("--store", tmp_path / "store", "--listen", f"127.0.0.1:{port}")
+        with Server(tmp_path / "plan.hush", *where) as server:
+            port = server.port
+            with hushnet.connect(server.url, setups=kept, plan=model) as connection:
+                result = connection.infer(x)
+            server.process.kill()
+        within_reach(model, x, next(iter(result.outputs.values())))
+        told.append(result.trace["setup_bytes_down"])
+    assert told == [sent[1], sent[2]]

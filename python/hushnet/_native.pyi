@@ -64,6 +64,8 @@ class Plan:
     @property
     def trust(self) -> str:
         """``client-aided``, ``two-party`` or ``non-interactive``."""
+    def identity(self) -> str:
+        """SHA-256 of what every server of this plan tells its clients: of a plan and of its public part the same."""
     def public_part(self) -> bytes:
         """What clients receive: a plan file without weights."""
     @property
@@ -130,6 +132,8 @@ class ServerHandle:
         """The most bytes that one session of any model may hold: ``session`` from its slot to its end, ``set_up`` from its first work on, ``block`` while the largest block is in work."""
     @property
     def running(self) -> bool: ...
+    @property
+    def prepared(self) -> bool: ...
     def reload_certificate(self) -> None:
         """Reads the certificate and its key again, for connections from now on.
 
@@ -158,6 +162,8 @@ class ServerHandle:
         """Refuses new sessions, lets blocks in work finish within the grace period; returns at once."""
     def join(self, timeout: float | None = None) -> bool:
         """Waits for the end; False when it has not come in ``timeout`` seconds."""
+    def reports(self) -> list[str]:
+        """What is told of sessions that ended since the last call, as JSON; at most the last 4096, none without ``reports``."""
     def traces(self) -> list[str]:
         """Traces of two-party sessions that ended well since the last call, as JSON; at most the last 64."""
     def stats(self) -> dict[str, int]:
@@ -221,6 +227,10 @@ def serve(
     keys_quota: int | None = None,
     keys_age: float | None = None,
     proxies: list[str] | None = None,
+    prepare_first: bool = True,
+    store: Path | None = None,
+    store_age: float | None = None,
+    reports: bool = False,
 ) -> ServerHandle:
     """Starts a server (``/ws``, ``/healthz``, ``/metrics``) on threads of its own and returns at once.
 
@@ -274,6 +284,7 @@ def connect(
     token: str | None = None,
     cert: tuple[Path, Path] | None = None,
     keys: Path | None = None,
+    expected: str | None = None,
 ) -> Client:
     """Connects to ``hush://host:port``, ``hushs://`` (TLS), ``ws://`` or ``wss://`` and receives the server's plan.
 
@@ -291,6 +302,7 @@ def connect(
         token: what shows that this client may ask; it goes over TLS only, or to this machine.
         keys: folder that the secret of this client's keys is kept in between non-interactive sessions with this server.
         cert: PEM files of certificate and key, for servers that ask clients for them.
+        expected: ``Plan.identity`` of the plan that the server must serve.
     """
 
 def is_model_name(name: str) -> bool:

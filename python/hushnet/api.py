@@ -473,6 +473,10 @@ def serve(
     keys_quota: int | None = None,
     keys_days: float | None = None,
     proxies: Sequence[str] | None = None,
+    prepare_first: bool = True,
+    store: str | Path | None = None,
+    store_days: float | None = None,
+    reports: bool = False,
     allow_insecure: bool = False,
 ) -> _native.ServerHandle:
     """Starts a server in the background; ``handle.port`` tells the port, ``handle.stop()`` ends it.
@@ -514,6 +518,13 @@ def serve(
         keys_days: keys that no session has used for so many days are removed (default 30).
         proxies: IP addresses of proxies whose connections begin with a PROXY header (version 2) that says who the
             client is. Without them a proxy is one peer with all its clients.
+        prepare_first: prepare all weights before the server listens. Without it the server listens at once, sessions
+            wait where they need weights, and a plan whose weights cannot be prepared ends the server: ``handle.join()``
+            raises then.
+        store: two-party: folder that the preparation of each model is kept in, so that a server that is started anew
+            goes on with the set-ups that its clients have. What is in it is as secret as the weights.
+        store_days: preparations that no server was started with for so many days are removed (default 30).
+        reports: keep what is told of sessions that ended for ``handle.reports()``: times and counts, as JSON.
         allow_insecure: serve plans below 128 bits.
 
     Raises:
@@ -551,6 +562,10 @@ def serve(
         keys_quota=keys_quota,
         keys_age=None if keys_days is None else keys_days * 86400,
         proxies=None if proxies is None else [_ip(text) for text in proxies],
+        prepare_first=prepare_first,
+        store=None if store is None else Path(store),
+        store_age=None if store_days is None else store_days * 86400,
+        reports=reports,
     )
 
 
@@ -601,6 +616,12 @@ class Connection:
         self.close()
 
 
+def _identity(plan: Model | str | Path) -> str:
+    """What names a plan, whoever serves it."""
+    native = plan.native(allow_insecure=True) if isinstance(plan, Model) else _native.Plan.load(Path(plan), True)
+    return native.identity()
+
+
 def connect(
     url: str,
     *,
@@ -617,6 +638,7 @@ def connect(
     token: str | None = None,
     cert: tuple[str | Path, str | Path] | None = None,
     keys: str | Path | None = None,
+    plan: Model | str | Path | None = None,
 ) -> Connection:
     """Connects to ``hush://host:port`` (``hushs://`` with TLS.
 
@@ -637,6 +659,8 @@ def connect(
         cert: PEM files of certificate and key, for servers that ask clients for them.
         keys: folder that the secret of this client's keys is kept in, so that the next session with this server sends
             none where the server keeps them, too (non-interactive). The server learns that the same client comes again.
+        plan: the plan that the server must serve, with or without its weights; the client refuses any other before it
+            sends anything of its own.
     """
     folder = Path(setups) if setups is not None else None
     return Connection(
@@ -655,5 +679,6 @@ def connect(
             token=token,
             cert=None if cert is None else (Path(cert[0]), Path(cert[1])),
             keys=Path(keys) if keys is not None else None,
+            expected=None if plan is None else _identity(plan),
         )
     )

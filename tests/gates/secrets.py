@@ -60,6 +60,7 @@ SERVER: dict[str, set[str]] = {
     "runtime/src/non_interactive/key_store.rs": {"KeyStore"},
     "runtime/src/non_interactive/server.rs": {"KeepingKeys", "NonInteractiveModel"},
     "runtime/src/session/server.rs": {"AnyModel"},
+    "runtime/src/two_party/prepared.rs": {"KeptPreparation"},
     "runtime/src/two_party/server.rs": {"TwoPartyModel"},
 }
 # What either party holds of its own: its half of a protocol that both run, or room for its work.
@@ -139,6 +140,7 @@ SERVER_FILES: dict[str, tuple[str, ...]] = {
         "layers/src/convfhe/server.rs",
         "layers/src/rotation_free/server.rs",
         "runtime/src/two_party/frames/server.rs",
+        "runtime/src/two_party/prepared.rs",
         "runtime/src/two_party/server.rs",
     ),
     "non-interactive": (

@@ -65,6 +65,11 @@ class Served:
             lines = page.read().decode().splitlines()
         return int(next(line.split()[1] for line in lines if line.startswith(f"hushnet_{name} ")))
 
+    def processor_seconds(self) -> float:
+        """Seconds of processors that it has taken so far."""
+        about = Path(f"/proc/{self.process.pid}/stat").read_text().rpartition(")")[2].split()
+        return (int(about[11]) + int(about[12])) / os.sysconf("SC_CLK_TCK")
+
     def threads(self) -> int:
         """Threads that it has now."""
         return len(os.listdir(f"/proc/{self.process.pid}/task"))

@@ -56,6 +56,8 @@ def rows(
                 out.append(many(network, *size, threads, progress))
             if "restart" in wanted and (not quick or trust == "non-interactive"):
                 out.append(restart(network, folder, threads))
+                if trust == "two-party" and not quick:
+                    out.append(restart(service.network("resnet50", trust, folder, images=1), folder, threads))
         if "memory" in wanted and not quick:
             for architecture, images in MEMORY:
                 for trust in service.TRUSTS:
@@ -232,11 +234,12 @@ def restart(network: service.Network, folder: Path, threads: int) -> dict[str, A
         server.process.wait()
     start = time.perf_counter()
     with service.served(network.plan, *options, port=port) as server:
-        started = time.perf_counter() - start
+        started, listened = time.perf_counter() - start, server.processor_seconds()
         named: dict[str, Any] = {} if keys is None else {"keys": keys}
         with hushnet.connect(server.url, threads=1, **named) as client:
             trace = client.infer(network.rows[:1]).trace
         told = {"seconds": time.perf_counter() - start, "seconds_to_listen": started}
+        told |= {"processor_seconds_to_listen": listened}
     if keys is not None:
         told["key_bytes_sent_again"] = trace["setup_bytes_up"]
     return _row(network, "restart", **told)

@@ -54,6 +54,8 @@ class Tally:
     right: Counter[str] = field(default_factory=Counter)
     faults: Counter[str] = field(default_factory=Counter)
     refused: int = 0
+    # Another program's server answered on the port.
+    strangers: int = 0
     interrupted: int = 0
     wrong: list[str] = field(default_factory=list)
     unexplained: list[str] = field(default_factory=list)
@@ -92,7 +94,7 @@ def ask(target: Target, tally: Tally, rng: random.Random) -> None:
     begun = time.monotonic()
     try:
         options: dict[str, Any] = {"keys": target.keys} if target.keys is not None else {}
-        with hushnet.connect(target.server.url, threads=1, **options) as client:
+        with hushnet.connect(target.server.url, threads=1, plan=target.network.plan, **options) as client:
             for _ in range(rng.choice([1, 1, 1, 2, 3])):
                 at = rng.randrange(len(network.rows))
                 count = rng.randrange(1, len(network.rows) - at + 1)
@@ -101,7 +103,9 @@ def ask(target: Target, tally: Tally, rng: random.Random) -> None:
     except hushnet.HushnetError as error:
         text = f"{target.name}: {type(error).__name__}: {error}"
         with tally.lock:
-            if "full" in text or "guests" in text:
+            if "another plan" in text:
+                tally.strangers += 1
+            elif "full" in text or "guests" in text:
                 tally.refused += 1
             elif not target.steady and isinstance(error, (hushnet.TransportError, hushnet.ProtocolError)):
                 tally.interrupted += 1
@@ -190,7 +194,7 @@ class Restarted:
         target.server.process.wait()
         begun = time.monotonic()
         target.server = self.stack.enter_context(service.served(target.network.plan, *self.options, port=port))
-        with hushnet.connect(target.server.url, threads=1, keys=target.keys) as client:
+        with hushnet.connect(target.server.url, threads=1, keys=target.keys, plan=target.network.plan) as client:
             result = client.infer(target.network.rows[:1])
         self.seconds.append(time.monotonic() - begun)
         _compare(target, self.tally, next(iter(result.outputs.values())), target.network.answers[:1])
@@ -355,6 +359,7 @@ def _told(
         "faults": dict(sorted(tally.faults.items())),
         "faults_in_all": sum(tally.faults.values()),
         "refused": tally.refused,
+        "other_servers_met": tally.strangers,
         "interrupted": tally.interrupted,
         "restarts": {
             "keys_known": restarted.kept,

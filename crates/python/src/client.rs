@@ -32,7 +32,7 @@ pub struct Client {
 
 /// Connects to `hush://host:port`, `hushs://`, `ws://` or `wss://`.
 #[pyfunction]
-#[pyo3(signature = (url, ca=None, insecure_tls=false, allow_insecure=false, threads=None, connect_timeout=20.0, idle_timeout=600.0, memory_limit=None, expected_images=None, setups=None, setups_quota=None, setups_age=None, plan_digest=None, model=None, token=None, cert=None, keys=None))]
+#[pyo3(signature = (url, ca=None, insecure_tls=false, allow_insecure=false, threads=None, connect_timeout=20.0, idle_timeout=600.0, memory_limit=None, expected_images=None, setups=None, setups_quota=None, setups_age=None, plan_digest=None, model=None, token=None, cert=None, keys=None, expected=None))]
 #[allow(clippy::too_many_arguments, reason = "keyword arguments of Python")]
 pub(crate) fn connect(
     py: Python<'_>,
@@ -53,6 +53,7 @@ pub(crate) fn connect(
     token: Option<&str>,
     cert: Option<(PathBuf, PathBuf)>,
     keys: Option<PathBuf>,
+    expected: Option<&str>,
 ) -> PyResult<Client> {
     let guard = Guard::default();
     let cancel = guard.cancel.clone();
@@ -74,7 +75,8 @@ pub(crate) fn connect(
         plan_digest: plan_digest.map(digest).transpose()?,
         ..TwoPartyOptions::default()
     };
-    let batch = rt::ClientOptions { plan, compute, ..rt::ClientOptions::default() };
+    let expected = expected.map(digest).transpose()?;
+    let batch = rt::ClientOptions { plan, compute, expected, ..rt::ClientOptions::default() };
     let connection = ConnectOptions {
         model,
         token: token.map(AccessToken::new).transpose().map_err(|e| raise(e.into()))?,

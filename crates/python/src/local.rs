@@ -46,7 +46,7 @@ pub(crate) fn run<'py>(
     let arrays = arrays::read(inputs)?;
     let inputs: Vec<rt::Input<'_>> = arrays.iter().map(arrays::Array::input).collect();
     let ((outputs, trace, server), mark) = guard.run(py, || {
-        let (model, pool) = plan.model(threads, weight_memory)?;
+        let (model, pool) = plan.model(threads, weight_memory, None)?;
         let read = options(plan.plan().insecure(), None);
         // The parties of a two-party plan work at the same time, each in a pool of its own.
         let own = if matches!(model, AnyModel::TwoParty(_)) { compute(threads)? } else { pool.clone() };

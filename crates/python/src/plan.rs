@@ -7,6 +7,8 @@ use hushnet_runtime as rt;
 use pyo3::prelude::*;
 use pyo3::pybacked::PyBackedBytes;
 use pyo3::types::PyBytes;
+use rt::pending::Work;
+use rt::two_party::PreparationStore;
 use rt::{AnyModel, AnyPlan, Compute};
 use std::path::PathBuf;
 use std::sync::{Mutex, PoisonError};
@@ -22,6 +24,8 @@ pub struct Plan {
 struct Prepared {
     threads: Option<usize>,
     weight_memory: Option<usize>,
+    /// Where the preparation is kept, if anywhere.
+    store: Option<PreparationStore>,
     compute: Compute,
     model: AnyModel,
 }
@@ -60,22 +64,49 @@ impl Plan {
         &self,
         threads: Option<usize>,
         weight_memory: Option<usize>,
+        store: Option<&PreparationStore>,
     ) -> Result<(AnyModel, Compute), rt::Error> {
+        let (model, compute, work) = self.announced(threads, weight_memory, store)?;
+        match work {
+            Some(work) => {
+                let done = work();
+                if done.is_err() {
+                    // Nobody meets a model that has no weights and never will.
+                    *self.prepared.lock().unwrap_or_else(PoisonError::into_inner) = None;
+                }
+                done?;
+            }
+            // Another thread may be at it.
+            None => model.ready()?,
+        }
+        Ok((model, compute))
+    }
+
+    /// As [`Self::model`], and returns at once: with the work that prepares the weights, unless that was done or begun before.
+    pub fn announced(
+        &self,
+        threads: Option<usize>,
+        weight_memory: Option<usize>,
+        store: Option<&PreparationStore>,
+    ) -> Result<(AnyModel, Compute, Option<Work>), rt::Error> {
         let mut prepared = self.prepared.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Some(p) =
-            prepared.as_ref().filter(|p| (p.threads, p.weight_memory) == (threads, weight_memory))
-        {
+        let same = |p: &&Prepared| {
+            (p.threads, p.weight_memory) == (threads, weight_memory)
+                && (store.is_none() || p.store.as_ref() == store)
+        };
+        if let Some(p) = prepared.as_ref().filter(same) {
             // The default pool may be another one by now.
             if threads.is_some() || p.compute.same(&compute(None)?) {
-                return Ok((p.model.clone(), p.compute.clone()));
+                return Ok((p.model.clone(), p.compute.clone(), None));
             }
         }
         // The old weights go first, so that both are never held.
         *prepared = None;
         let compute = compute(threads)?;
-        let model = AnyModel::prepare(&self.plan, compute.clone(), weight_memory)?;
-        *prepared = Some(Prepared { threads, weight_memory, compute: compute.clone(), model: model.clone() });
-        Ok((model, compute))
+        let (model, work) = AnyModel::announce(&self.plan, compute.clone(), weight_memory, store)?;
+        let (store, kept) = (store.cloned(), (model.clone(), compute.clone()));
+        *prepared = Some(Prepared { threads, weight_memory, store, compute: kept.1, model: kept.0 });
+        Ok((model, compute, Some(work)))
     }
 }
 
@@ -120,6 +151,12 @@ impl Plan {
     #[pyo3(signature = (images=1))]
     fn facts(&self, py: Python<'_>, images: usize) -> PyResult<String> {
         py.detach(|| facts(&self.plan, images)).map_err(raise_error)
+    }
+
+    /// SHA-256 of what every server of this plan tells its clients, in hexadecimal digits: of a plan and of its public part the same.
+    fn identity(&self) -> PyResult<String> {
+        let identity = self.plan.identity().map_err(raise)?;
+        Ok(identity.iter().map(|b| format!("{b:02x}")).collect())
     }
 
     /// "client-aided", "two-party" or "non-interactive".

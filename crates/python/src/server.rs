@@ -5,11 +5,13 @@ use crate::errors::raise;
 use crate::guard::POLL;
 use crate::plan::Plan;
 use hushnet_runtime::non_interactive::{KeyPolicy, KeyStore};
+use hushnet_runtime::pending::Work;
 use hushnet_runtime::transport::{
-    is_name, About, Hosted, OnSession, PeerLimits, Server, ServerLimits, ServerOptions, TlsFiles,
+    is_name, About, Hosted, OnEnd, OnSession, PeerLimits, Server, ServerLimits, ServerOptions, TlsFiles,
     DEFAULT_NAME,
 };
-use hushnet_runtime::ServerTrace;
+use hushnet_runtime::two_party::PreparationStore;
+use hushnet_runtime::{AnyModel, ServerTrace};
 use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
 use pyo3::types::PyDict;
@@ -22,7 +24,10 @@ use std::time::{Duration, Instant};
 /// Traces that wait to be taken; older ones go first.
 const KEPT_TRACES: usize = 64;
 
-/// JSON of sessions that ended well.
+/// Reports of sessions that wait to be taken; older ones go first.
+const KEPT_REPORTS: usize = 4096;
+
+/// JSON of sessions that ended.
 type Traces = Arc<Mutex<VecDeque<String>>>;
 
 /// A running server. Stops when it is dropped, or left as a context.
@@ -30,8 +35,12 @@ type Traces = Arc<Mutex<VecDeque<String>>>;
 pub struct ServerHandle {
     server: Option<Server>,
     traces: Traces,
+    ended: Traces,
     preparing: Preparing,
 }
+
+/// Models that are served at once, and the work that is left, by name.
+type Announced = (Vec<Hosted>, Vec<(String, Work)>);
 
 /// How models are prepared: threads, and bytes for weights in evaluation form; and where they keep clients' keys.
 #[derive(Clone)]
@@ -39,17 +48,34 @@ struct Preparing {
     threads: Option<usize>,
     weight_memory: Option<usize>,
     keys: Option<Arc<KeyStore>>,
+    store: Option<PreparationStore>,
 }
 
 impl Preparing {
     /// Plans as a server takes them. Takes long for those that were not prepared before: not to be called with the interpreter lock.
     fn hosted(&self, plans: &BTreeMap<String, Py<Plan>>) -> Result<Vec<Hosted>, hushnet_runtime::Error> {
         let one = |(name, plan): (&String, &Py<Plan>)| {
-            let (model, _) = plan.get().model(self.threads, self.weight_memory)?;
-            let served = model.served_keeping(self.keys.clone());
-            Ok(Hosted { name: name.clone(), served, about: About::from(plan.get().plan()) })
+            let (model, _) = plan.get().model(self.threads, self.weight_memory, self.store.as_ref())?;
+            Ok(self.named(name, plan.get(), &model))
         };
         plans.iter().map(one).collect()
+    }
+
+    /// Plans as a server takes them at once, and what is left to do for each.
+    fn announced(&self, plans: &BTreeMap<String, Py<Plan>>) -> Result<Announced, hushnet_runtime::Error> {
+        let (mut hosted, mut works) = (Vec::new(), Vec::new());
+        for (name, plan) in plans {
+            let (model, _, work) =
+                plan.get().announced(self.threads, self.weight_memory, self.store.as_ref())?;
+            hosted.push(self.named(name, plan.get(), &model));
+            works.extend(work.map(|work| (name.clone(), work)));
+        }
+        Ok((hosted, works))
+    }
+
+    fn named(&self, name: &str, plan: &Plan, model: &AnyModel) -> Hosted {
+        let served = model.served_keeping(self.keys.clone());
+        Hosted { name: name.to_owned(), served, about: About::from(plan.plan()) }
     }
 }
 
@@ -83,7 +109,7 @@ impl Drop for ServerHandle {
                     idle_timeout=120.0, handshake_timeout=10.0, grace=10.0, threads=None, record=None, weight_memory=None,
                     max_connections=1024, line=10.0, patience=1.0, session_time=3600.0, origins=None, tokens=None, client_ca=None,
                     admin=None, list_models=false, connections_per_peer=None, sessions_per_peer=None, hourly_bytes_per_peer=None,
-                    hourly_bytes=None, keys=None, keys_quota=None, keys_age=None, proxies=None))]
+                    hourly_bytes=None, keys=None, keys_quota=None, keys_age=None, proxies=None, prepare_first=true, store=None, store_age=None, reports=false))]
 #[allow(clippy::too_many_arguments, reason = "keyword arguments of Python")]
 pub(crate) fn serve(
     py: Python<'_>,
@@ -117,6 +143,10 @@ pub(crate) fn serve(
     keys_quota: Option<u64>,
     keys_age: Option<f64>,
     proxies: Option<Vec<String>>,
+    prepare_first: bool,
+    store: Option<PathBuf>,
+    store_age: Option<f64>,
+    reports: bool,
 ) -> PyResult<ServerHandle> {
     let tls = match (tls_cert, tls_key) {
         (Some(certificate), Some(key)) => Some(TlsFiles { certificate, key }),
@@ -147,15 +177,18 @@ pub(crate) fn serve(
     if let Some(age) = keys_age {
         policy.age = seconds(age)?;
     }
+    let age = store_age.map(seconds).transpose()?.unwrap_or(policy.age);
+    let store = store.map(|path| PreparationStore { path, age });
     let traces = Traces::default();
     let kept = traces.clone();
     let on_session: OnSession = Arc::new(move |t: &ServerTrace| {
         let Some(own) = &t.own else { return };
-        let mut kept = kept.lock().unwrap_or_else(PoisonError::into_inner);
-        if kept.len() == KEPT_TRACES {
-            kept.pop_front();
-        }
-        kept.push_back(own.clone());
+        keep(&kept, KEPT_TRACES, own.clone());
+    });
+    let ended = Traces::default();
+    let kept = ended.clone();
+    let on_end = reports.then(|| -> OnEnd {
+        Arc::new(move |report| keep(&kept, KEPT_REPORTS, serde_json::to_string(&report).unwrap_or_default()))
     });
     let (on_session, origins) = (Some(on_session), origins.unwrap_or_default());
     let host = host.to_owned();
@@ -165,6 +198,7 @@ pub(crate) fn serve(
         tls,
         limits,
         on_session,
+        on_end,
         record,
         origins,
         tokens,
@@ -176,11 +210,26 @@ pub(crate) fn serve(
     let plans = plan.named();
     let started = py.detach(|| {
         let keys = keys.map(|path| KeyStore::open(&path, policy)).transpose()?.map(Arc::new);
-        let preparing = Preparing { threads, weight_memory, keys };
-        Ok((Server::start_models(preparing.hosted(&plans)?, &options)?, preparing))
+        let preparing = Preparing { threads, weight_memory, keys, store };
+        if prepare_first {
+            return Ok((Server::start_models(preparing.hosted(&plans)?, &options)?, preparing));
+        }
+        let (hosted, works) = preparing.announced(&plans)?;
+        let server = Server::start_models(hosted, &options)?;
+        server.prepare(works)?;
+        Ok((server, preparing))
     });
     let (server, preparing) = started.map_err(raise)?;
-    Ok(ServerHandle { server: Some(server), traces, preparing })
+    Ok(ServerHandle { server: Some(server), traces, ended, preparing })
+}
+
+/// Adds to what waits to be taken.
+fn keep(kept: &Traces, most: usize, text: String) {
+    let mut kept = kept.lock().unwrap_or_else(PoisonError::into_inner);
+    if kept.len() == most {
+        kept.pop_front();
+    }
+    kept.push_back(text);
 }
 
 /// The address of a proxy.
@@ -258,6 +307,12 @@ impl ServerHandle {
         Ok(self.server()?.admin_address().map(|a| a.to_string()))
     }
 
+    /// Whether the weights of all models are prepared.
+    #[getter]
+    fn prepared(&self) -> PyResult<bool> {
+        Ok(self.server()?.prepared())
+    }
+
     /// Whether the server still runs.
     #[getter]
     fn running(&self) -> PyResult<bool> {
@@ -291,6 +346,11 @@ impl ServerHandle {
     /// Traces of two-party sessions that ended since the last call, as JSON; at most the last 64.
     fn traces(&self) -> Vec<String> {
         self.traces.lock().unwrap_or_else(PoisonError::into_inner).drain(..).collect()
+    }
+
+    /// What is told of sessions that ended since the last call, as JSON; at most the last 4096, and none without `reports`.
+    fn reports(&self) -> Vec<String> {
+        self.ended.lock().unwrap_or_else(PoisonError::into_inner).drain(..).collect()
     }
 
     /// Counters as a dict.

@@ -17,9 +17,11 @@ pub struct Traffic {
     pub received: u64,
 }
 
-/// Memory that a session asks for before it takes it, so that all sessions of a server stay within its limit.
+/// What a session asks for before it goes on: memory, so that all sessions of a server stay within its limit, and weights.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Reserve {
+    /// The weights of the model, which may still be on their way to the kernels.
+    Weights,
     /// Bytes from now on to the end of the session.
     SetUp(u64),
     /// Bytes until the session rests.

@@ -96,6 +96,14 @@ pub enum StoreError {
         /// What the system said of it.
         source: std::io::Error,
     },
+    /// The file system refuses the server's folder of preparations.
+    #[error("preparations of models cannot be kept in {}: {source}; choose another folder (--store, store), or serve without one", path.display())]
+    Preparations {
+        /// The folder that was to be used.
+        path: std::path::PathBuf,
+        /// What the system said of it.
+        source: std::io::Error,
+    },
     /// The file system refuses the client's folder of keys.
     #[error("the client's keys cannot be kept in {}: {source}; choose another folder (--keys, keys), or connect without one", path.display())]
     ClientKeys {

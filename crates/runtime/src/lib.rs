@@ -10,6 +10,7 @@ pub mod error;
 pub mod io;
 pub mod local;
 pub mod non_interactive;
+pub mod pending;
 pub mod plan;
 pub mod program;
 pub mod public;

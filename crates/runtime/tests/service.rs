@@ -410,7 +410,9 @@ fn operators_have_a_listener_of_their_own() {
     let (public, admin) = (server.address(), server.admin_address().unwrap());
     work(&format!("hush://{public}/second"), &ConnectOptions::default(), 1);
     eventually("the session ends", || server.stats().active == 0);
-    for page in ["/metrics", "/healthz", "/v2", "/v2/health/ready", "/v2/models/first", "/openapi.json"] {
+    for page in
+        ["/metrics", "/healthz", "/readyz", "/v2", "/v2/health/ready", "/v2/models/first", "/openapi.json"]
+    {
         assert!(http(public, page, "").starts_with("HTTP/1.1 404"), "{page}");
         assert!(http(admin, page, "").starts_with("HTTP/1.1 200"), "{page}");
     }
@@ -530,7 +532,7 @@ fn models_tell_their_public_part_in_the_words_of_the_inference_protocol() {
     // Every path of the document is there, and answers what it says.
     let document = body(&page("/openapi.json"));
     let paths = document["paths"].as_object().unwrap();
-    assert_eq!((paths.len(), document["openapi"].as_str()), (8, Some("3.1.0")));
+    assert_eq!((paths.len(), document["openapi"].as_str()), (9, Some("3.1.0")));
     for (path, what) in paths {
         let answer = page(&path.replace("{model}", "first"));
         assert!(answer.starts_with("HTTP/1.1 200"), "{path}");

@@ -60,6 +60,9 @@ def infer(
     plan_digest: str | None = typer.Option(
         None, help="Refuse a public plan of another SHA-256.", rich_help_panel=TWO_PARTY
     ),
+    plan: Path | None = typer.Option(
+        None, help="Refuse a server of another plan than this file's (.hush, with or without weights)."
+    ),
     keys: Path | None = typer.Option(
         None,
         help="Folder to keep the secret of this client's keys in: a server that knows the keys is sent none.",
@@ -86,7 +89,7 @@ def infer(
         "token": _token(token_file),
         "cert": cert,
     }
-    options |= {"setups_days": setups_days, "plan_digest": plan_digest, "keys": keys}
+    options |= {"setups_days": setups_days, "plan_digest": plan_digest, "keys": keys, "plan": plan}
     options |= {
         name: int(gib * 2**30)
         for name, gib in (("setups_quota", setups_quota), ("max_memory", max_memory))

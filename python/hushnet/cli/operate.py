@@ -101,6 +101,7 @@ def operate(
     trace: Path | None,
     reload: Callable[[_native.ServerHandle], None] | None = None,
     ready: Callable[[], None] | None = None,
+    told: Callable[[], None] | None = None,
 ) -> None:
     """Serves until the server has stopped.
 
@@ -109,6 +110,7 @@ def operate(
 
     Args:
         reload: reads the models again; it may take long.
+        told: called now and then, and at the end: takes what there is to tell of sessions that ended.
         ready: called once signals are heard; who is told of the server before that could end it by a SIGHUP.
     """
     trim, ended, trimmed, busy = _trim(), 0, 0.0, 0.0
@@ -117,6 +119,8 @@ def operate(
             ready()
         while not handle.join(LOOK):
             _append(trace, handle.traces())
+            if told:
+                told()
             stats = handle.stats()
             over, now = stats["sessions"] - stats["active"], time.monotonic()
             # A server that is never idle gives back, too, though not after every session.
@@ -128,6 +132,8 @@ def operate(
                 trimmed = now
                 trim()
     _append(trace, handle.traces())
+    if told:
+        told()
     log.info("the server has stopped")
 
 

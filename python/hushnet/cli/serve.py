@@ -16,6 +16,7 @@ from hushnet.cli.common import check_output, counted, out
 from hushnet.cli.hosting import Hosting
 from hushnet.cli.operate import descriptors, log, operate, start_log
 from hushnet.cli.options import NON_INTERACTIVE, TWO_PARTY, Insecure, Json, Threads
+from hushnet.cli.telemetry import Spans
 
 
 class LogFormat(str, Enum):
@@ -112,15 +113,34 @@ def serve(
     keys_days: float | None = typer.Option(
         None, help="Keys that nobody has used for so long are removed (default 30).", rich_help_panel=NON_INTERACTIVE
     ),
+    store: Path | None = typer.Option(
+        None,
+        help="Keep preparations in this folder: clients' set-ups are then good for a server that is started anew.",
+        rich_help_panel=TWO_PARTY,
+    ),
+    store_days: float | None = typer.Option(
+        None,
+        min=0.001,
+        help="Preparations that no server was started with for so long are removed (default 30).",
+        rich_help_panel=TWO_PARTY,
+    ),
     weight_memory: float | None = typer.Option(
         None, min=0.0, help="GiB for weights in evaluation form (default 2).", rich_help_panel=TWO_PARTY
+    ),
+    otlp: str | None = typer.Option(
+        None, help="Send a trace of every session to this collector of OpenTelemetry (OTLP over HTTP)."
+    ),
+    prepare_first: bool = typer.Option(
+        False,
+        "--prepare-first",
+        help="Prepare all weights before the server listens; without it clients wait for them.",
     ),
     as_json: bool = Json,
     insecure: bool = Insecure,
 ) -> None:
     """Serve plans to clients, over TCP and WebSocket.
 
-    /ws speaks the protocol; /livez, /healthz, /metrics and /v2 tell how the server is.
+    /ws speaks the protocol; /livez, /readyz, /healthz, /metrics and /v2 tell how the server is.
 
     SIGTERM and Ctrl-C let blocks in work finish; SIGHUP reads certificate, tokens and plans again.
     """
@@ -128,6 +148,7 @@ def serve(
     operators = _address("--admin", admin if ":" in admin else f":{admin}", "127.0.0.1:9765") if admin else None
     check_output(record)
     check_output(trace)
+    spans = Spans(otlp) if otlp else None
     hosting = Hosting(plans, insecure)
     models = hosting.load()
     start_log(log_format.value, log_level.value)
@@ -154,6 +175,10 @@ def serve(
         "keys": keys,
         "keys_days": keys_days,
         "proxies": proxy or None,
+        "prepare_first": prepare_first,
+        "store": store,
+        "store_days": store_days,
+        "reports": spans is not None,
     }
     options |= {
         name: int(gib * 2**30)
@@ -186,7 +211,12 @@ def serve(
             (handle.session_memory["set_up"] + handle.session_memory["block"]) / 2**30,
         )
     host = listen.rpartition(":")[0]
-    operate(handle, trace, hosting.reload, lambda: _say(handle, models, host, tls is not None, as_json))
+    told = (lambda: spans.send(handle.reports())) if spans else None
+    try:
+        operate(handle, trace, hosting.reload, lambda: _say(handle, models, host, tls is not None, as_json), told)
+    finally:
+        if spans:
+            spans.close()
 
 
 def _address(flag: str, text: str, example: str) -> tuple[str, int]:

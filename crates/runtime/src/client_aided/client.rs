@@ -30,11 +30,14 @@ pub struct ClientOptions {
     pub mask_cache_bytes: u64,
     /// Where parallel work runs.
     pub compute: Compute,
+    /// The plan that the server must serve, by [`crate::AnyPlan::identity`]; only sessions of any trust model look at it. `None`: whichever it serves.
+    pub expected: Option<[u8; 32]>,
 }
 
 impl Default for ClientOptions {
     fn default() -> Self {
-        Self { plan: PlanOptions::default(), mask_cache_bytes: 1 << 30, compute: Compute::default() }
+        let (plan, compute) = (PlanOptions::default(), Compute::default());
+        Self { plan, mask_cache_bytes: 1 << 30, compute, expected: None }
     }
 }
 

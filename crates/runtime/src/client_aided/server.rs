@@ -1,10 +1,11 @@
 //! The server: owns the weights, sees ciphertexts and shapes only. No key type is known here.
 
-use super::coefficients::server::TileServer;
+use super::coefficients::{self, server::TileServer};
 use super::layer::Layer;
 use crate::channel::{send_failure, Channel, Reserve, Traffic};
 use crate::compute::Compute;
 use crate::error::{check_environment, Error, ProtocolError};
+use crate::pending::{Pending, Preparation};
 use crate::plan::{CoefficientLayer, GeometrySpec, LinearStage, MaskMode, Plan, Stage};
 use crate::session::server::{welcome, Served, SessionEvent, SessionMemory};
 use crate::tally;
@@ -20,11 +21,16 @@ use std::time::Instant;
 /// A plan prepared for serving; shared by all sessions.
 pub struct ServerPlan {
     plan: Plan,
+    weights: Pending<Weights>,
+    public: Frame,
+    compute: Compute,
+}
+
+/// Weights in the form of the kernels.
+struct Weights {
     layers: Vec<Option<Layer>>,
     /// The stages of plans for few images.
     coefficients: Option<TileServer>,
-    public: Frame,
-    compute: Compute,
 }
 
 /// Which polynomial of the ciphertexts is computed.
@@ -102,21 +108,50 @@ impl ServerPlan {
     /// # Errors
     /// As [`Self::new`].
     pub fn with_memory(plan: &Plan, compute: Compute, weight_bytes: usize) -> Result<Self, Error> {
+        let model = Self::announced(plan, compute)?;
+        model.fill(weight_bytes)?;
+        Ok(model)
+    }
+
+    /// The model without its weights: [`Self::fill`] prepares them, and sessions wait for it.
+    ///
+    /// # Errors
+    /// [`Error::Plan`] when the plan is a public part; [`Error::Environment`].
+    pub(crate) fn announced(plan: &Plan, compute: Compute) -> Result<Self, Error> {
         check_environment()?;
         if !plan.has_weights() {
             let detail = "this is the public part of a plan, without weights; serve the file that `hushnet compile` wrote";
             return Err(crate::plan::PlanError::Structure(detail.into()).into());
         }
-        tally::prepared();
-        let layers = compute.run(|| {
-            plan.stages()
-                .iter()
-                .map(|s| s.linear().map(Layer::new).transpose())
-                .collect::<Result<Vec<_>, _>>()
-        })?;
-        let coefficients = compute.run(|| TileServer::new(plan, weight_bytes))?;
         let public = FrameBuilder::with_payload(Kind::Plan, &plan.public_part()?)?;
-        Ok(Self { plan: plan.clone(), layers, coefficients, public, compute })
+        Ok(Self { plan: plan.clone(), weights: Pending::new(), public, compute })
+    }
+
+    /// Prepares the weights, once, with so many bytes for those in evaluation form.
+    ///
+    /// # Errors
+    /// As [`Self::new`].
+    pub(crate) fn fill(&self, weight_bytes: usize) -> Result<(), Error> {
+        tally::prepared();
+        let stages = self.plan.stages();
+        self.weights.fill(|| {
+            self.compute.run(|| {
+                let layers = stages.iter().map(|s| s.linear().map(Layer::new).transpose());
+                let layers = layers.collect::<Result<Vec<_>, _>>()?;
+                Ok(Weights { layers, coefficients: TileServer::new(&self.plan, weight_bytes)? })
+            })
+        })
+    }
+
+    /// Waits for the weights.
+    pub(crate) fn prepared(&self) -> Result<(), Error> {
+        self.weights.get().map(drop)
+    }
+
+    /// The weights, for a session that needs them now.
+    fn weights(&self, channel: &mut dyn Channel) -> Result<&Weights, Error> {
+        channel.reserve(Reserve::Weights)?;
+        self.weights.get()
     }
 
     /// The checked plan that is served, with its weights.
@@ -169,18 +204,17 @@ impl ServerPlan {
             channel.rest(false);
             match frame.kind() {
                 Kind::Setup => {
-                    let first = match &self.coefficients {
-                        Some(layers) => layers.first() as u32,
-                        None => shared_stages(&self.plan).next().map_or(0, |(i, _)| i as u32),
-                    };
+                    let packed = coefficients::stages(&self.plan).next().map(|(index, _)| index);
+                    let first = packed.or_else(|| shared_stages(&self.plan).next().map(|(index, _)| index));
+                    let first = first.unwrap_or(0) as u32;
                     frame.expect_payload(Kind::Setup, first, 0, 0)?;
                     if std::mem::replace(&mut set_up, true) {
                         let (expected, got) = ("one Setup a session".into(), "another".into());
                         return Err(ProtocolError::Unexpected { expected, got }.into());
                     }
-                    let start = Instant::now();
                     channel.reserve(Reserve::SetUp(self.memory().set_up))?;
-                    self.set_up(channel, &session)?;
+                    let (weights, start) = (self.weights(channel)?, Instant::now());
+                    self.set_up(channel, weights, &session)?;
                     trace.setup_seconds += since(start);
                 }
                 Kind::Block => {
@@ -211,22 +245,22 @@ impl ServerPlan {
         }
     }
 
-    fn jobs(&self) -> impl Iterator<Item = (usize, &LinearStage, &Layer)> {
+    fn jobs<'a>(&'a self, weights: &'a Weights) -> impl Iterator<Item = (usize, &'a LinearStage, &'a Layer)> {
         self.plan
             .stages()
             .iter()
-            .zip(&self.layers)
+            .zip(&weights.layers)
             .enumerate()
             .filter_map(|(i, (s, l))| Some((i, Stage::linear(s)?, l.as_ref()?)))
     }
 
     /// Sends the sums of shared masks of every tile.
-    fn set_up(&self, channel: &mut dyn Channel, session: &Session) -> Result<(), Error> {
-        if let Some(layers) = &self.coefficients {
+    fn set_up(&self, channel: &mut dyn Channel, weights: &Weights, session: &Session) -> Result<(), Error> {
+        if let Some(layers) = &weights.coefficients {
             return layers.set_up(channel, &session.seed, &self.compute);
         }
         let masks = &session.masks;
-        for (index, stage, layer) in self.jobs().filter(|(_, s, _)| s.mask == MaskMode::Shared) {
+        for (index, stage, layer) in self.jobs(weights).filter(|(_, s, _)| s.mask == MaskMode::Shared) {
             let mut window = self.compute.run(|| layer.window())?;
             for tile in 0..stage.tiles.len() {
                 let length = stage.setup_bytes(tile);
@@ -249,17 +283,18 @@ impl ServerPlan {
         trace: &mut ServerTrace,
     ) -> Result<(), Error> {
         let Session { masks, windows, buffer, .. } = session;
-        if let Some(layers) = &self.coefficients {
+        let weights = self.weights(channel)?;
+        if let Some(layers) = &weights.coefficients {
             return layers.block(&self.plan, block.images as usize, (channel, &self.compute), buffer, trace);
         }
         let block = block.index;
         let mut first = None;
-        if self.jobs().next().is_some() {
+        if self.jobs(weights).next().is_some() {
             // Memory is for who sends something to work on.
             first = Some(channel.recv()?);
             channel.reserve(Reserve::SetUp(self.memory().set_up))?;
         }
-        for (index, stage, layer) in self.jobs() {
+        for (index, stage, layer) in self.jobs(weights) {
             let fresh = stage.mask != MaskMode::Shared;
             let (mut body, mut mask) = self.compute.run(|| -> Result<_, Error> {
                 let body = windows.take(index, false, layer)?;
@@ -335,6 +370,10 @@ impl Served for ServerPlan {
 
     fn largest_frame(&self) -> usize {
         self.plan.largest_frame()
+    }
+
+    fn preparation(&self) -> Preparation {
+        self.weights.preparation().clone()
     }
 
     fn who_learns_what(&self) -> &'static str {

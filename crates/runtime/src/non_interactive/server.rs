@@ -8,6 +8,7 @@ use super::plan::{Link, NonInteractivePlan};
 use crate::channel::{send_failure, Channel, Reserve, Traffic};
 use crate::compute::Compute;
 use crate::error::{Error, ProtocolError};
+use crate::pending::{Pending, Preparation};
 use crate::plan::PlanError;
 use crate::session::server::{welcome, Served, SessionEvent, SessionMemory};
 use crate::tally;
@@ -23,7 +24,7 @@ use std::time::Instant;
 /// A plan prepared for serving, shared by all sessions.
 pub struct NonInteractiveModel {
     plan: NonInteractivePlan,
-    engine: Box<dyn ServerEngine>,
+    engine: Pending<Box<dyn ServerEngine>>,
     public: Frame,
     compute: Compute,
 }
@@ -109,14 +110,36 @@ impl NonInteractiveModel {
     /// # Errors
     /// [`Error::Plan`] when the plan is a public part.
     pub fn new(plan: &NonInteractivePlan, compute: Compute) -> Result<Self, Error> {
+        let model = Self::announced(plan, compute)?;
+        model.fill()?;
+        Ok(model)
+    }
+
+    /// The model without its weights: [`Self::fill`] prepares them, and sessions wait for it.
+    ///
+    /// # Errors
+    /// [`Error::Plan`] when the plan is a public part.
+    pub(crate) fn announced(plan: &NonInteractivePlan, compute: Compute) -> Result<Self, Error> {
         if !plan.has_weights() {
             let detail = "this is the public part of a plan, without weights; serve the file that `hushnet compile` wrote";
             return Err(PlanError::Structure(detail.into()).into());
         }
-        tally::prepared();
-        let engine = compute.run(|| engine::of(plan))?;
         let public = FrameBuilder::with_payload(Kind::Plan, &plan.public_part()?)?;
-        Ok(Self { public, plan: plan.clone(), engine, compute })
+        Ok(Self { public, plan: plan.clone(), engine: Pending::new(), compute })
+    }
+
+    /// Prepares the weights, once.
+    ///
+    /// # Errors
+    /// As [`Self::new`].
+    pub(crate) fn fill(&self) -> Result<(), Error> {
+        tally::prepared();
+        self.engine.fill(|| self.compute.run(|| engine::of(&self.plan)))
+    }
+
+    /// Waits for the weights.
+    pub(crate) fn prepared(&self) -> Result<(), Error> {
+        self.engine.get().map(drop)
     }
 
     /// The checked plan that is served, with its weights.
@@ -279,9 +302,9 @@ impl NonInteractiveModel {
             }
             inputs.push(ciphertexts);
         }
-        let start = Instant::now();
-        let answer =
-            self.compute.run(|| self.engine.run(keys, inputs, &mut |_, _| ControlFlow::Continue(())))?;
+        channel.reserve(Reserve::Weights)?;
+        let (engine, start) = (self.engine.get()?, Instant::now());
+        let answer = self.compute.run(|| engine.run(keys, inputs, &mut |_, _| ControlFlow::Continue(())))?;
         for (stage, seconds) in self.plan.model().circuit_stages.iter().zip(&answer.seconds) {
             trace.stages[*stage].seconds += seconds;
         }
@@ -350,6 +373,10 @@ impl Served for NonInteractiveModel {
         messages::largest_frame(&self.plan)
     }
 
+    fn preparation(&self) -> Preparation {
+        self.engine.preparation().clone()
+    }
+
     fn who_learns_what(&self) -> &'static str {
         if self.plan.flood_bits().is_some() {
             "non-interactive: the server learns shapes only; the client learns its results"
@@ -379,6 +406,10 @@ impl Served for KeepingKeys {
 
     fn largest_frame(&self) -> usize {
         self.model.largest_frame()
+    }
+
+    fn preparation(&self) -> Preparation {
+        self.model.preparation()
     }
 
     fn who_learns_what(&self) -> &'static str {

@@ -9,6 +9,9 @@ pub enum PlanError {
     /// The file cannot be read or written.
     #[error("plan file: {0}")]
     Io(#[from] std::io::Error),
+    /// A server has another plan than the one that was named.
+    #[error("the server serves another plan than the one that was named; is this the right address, or was the model compiled again?")]
+    Another,
     /// Not a safetensors file at all.
     #[error("this is not a Hushnet plan: not a safetensors file ({0}); make one with `hushnet compile`")]
     NotSafetensors(String),

@@ -195,6 +195,14 @@ pub(crate) fn receive_plan<P>(
         .inspect_err(|e| send_failure(channel, e))
 }
 
+/// That a server's plan is the one that the caller has named.
+fn expected(plan: &AnyPlan, identity: Option<[u8; 32]>) -> Result<(), Error> {
+    match identity {
+        Some(named) if plan.identity()? != named => Err(PlanError::Another.into()),
+        _ => Ok(()),
+    }
+}
+
 /// Opens a session of whichever trust model the server's plan has. `batch` and `two_party` say how each is worked; plans are read as
 /// `batch` says.
 ///
@@ -218,7 +226,12 @@ pub fn open_keeping(
     two_party: TwoPartyOptions,
     keys: Option<KeyFolder>,
 ) -> Result<AnyClient, Error> {
-    Ok(match receive_plan(channel.as_mut(), &batch.plan, AnyPlan::from_bytes)? {
+    let plan = receive_plan(channel.as_mut(), &batch.plan, AnyPlan::from_bytes)?;
+    if let Err(e) = expected(&plan, batch.expected) {
+        send_failure(channel.as_mut(), &e);
+        return Err(e);
+    }
+    Ok(match plan {
         AnyPlan::TwoParty(plan) => {
             AnyClient::TwoParty(Box::new(frames::with_plan(channel, plan, two_party)?))
         }

@@ -6,8 +6,9 @@ pub mod server;
 
 use crate::error::Error;
 use crate::non_interactive::{self, NonInteractivePlan};
-use crate::plan::{self, Cost, Limits, Plan, PlanError, PlanOptions, Port, Tensor, Trust};
+use crate::plan::{self, spec::PlanSpec, Cost, Limits, Plan, PlanError, PlanOptions, Port, Tensor, Trust};
 use crate::two_party::{self, TwoPartyPlan};
+use sha2::{Digest, Sha256};
 use std::path::Path;
 
 pub use client::{open, open_keeping, AnyClient, ClientSession};
@@ -60,6 +61,27 @@ impl AnyPlan {
             Self::TwoParty(_) => Trust::TwoParty,
             Self::NonInteractive(_) => Trust::NonInteractive,
         }
+    }
+
+    fn spec(&self) -> &PlanSpec {
+        match self {
+            Self::ClientAided(p) => p.spec(),
+            Self::TwoParty(p) => p.spec(),
+            Self::NonInteractive(p) => p.spec(),
+        }
+    }
+
+    /// SHA-256 of what every server of this plan tells its clients: the JSON of the public part, without the name that a server gives to a preparation.
+    /// Equal for a plan with weights and for its public part.
+    ///
+    /// # Errors
+    /// [`PlanError`] when the JSON cannot be written.
+    pub fn identity(&self) -> Result<[u8; 32], PlanError> {
+        let mut spec = crate::public::told(self.spec());
+        if let Some(part) = &mut spec.params.two_party {
+            part.preparation = None;
+        }
+        Ok(Sha256::digest(plan::write(&spec)?).into())
     }
 
     /// The plan's JSON, byte for byte as in the file.

@@ -6,9 +6,10 @@ use crate::client_aided::{self, ServerPlan};
 use crate::compute::Compute;
 use crate::error::{Error, ProtocolError};
 use crate::non_interactive::{KeepingKeys, KeyStore, NonInteractiveModel};
+use crate::pending::{Preparation, Promise, Work};
 use crate::trace::ServerTrace;
 use crate::two_party::server::DEFAULT_WEIGHT_BYTES;
-use crate::two_party::TwoPartyModel;
+use crate::two_party::{PreparationStore, TwoPartyModel};
 use crate::wire::{Frame, Hello, Kind, PROTOCOL};
 use std::sync::Arc;
 
@@ -79,6 +80,9 @@ pub trait Served: Send + Sync {
     /// Who learns what, for the operator: a sentence or two without a full stop.
     fn who_learns_what(&self) -> &'static str;
 
+    /// How far the weights are on their way to the form of the kernels. Sessions may begin before it is over.
+    fn preparation(&self) -> Preparation;
+
     /// Whether the parameters are below the security table.
     fn insecure(&self) -> bool {
         false
@@ -121,19 +125,57 @@ impl AnyModel {
     /// [`Error::Plan`] when the plan is a public part or its weights are not as it states; [`Error::Internal`] when a layer cannot be
     /// prepared.
     pub fn prepare(plan: &AnyPlan, compute: Compute, weight_bytes: Option<usize>) -> Result<Self, Error> {
-        Ok(match plan {
+        let (model, work) = Self::announce(plan, compute, weight_bytes, None)?;
+        work()?;
+        Ok(model)
+    }
+
+    /// A model that may be served at once, and the work that brings its weights into the form of the kernels: sessions wait for it where they need
+    /// weights. A two-party server with a `store` goes on with the set-ups that clients have of an earlier one. Otherwise as [`Self::prepare`].
+    ///
+    /// # Errors
+    /// [`Error::Plan`] when the plan is a public part; [`Error::Store`] when the store cannot be used. Those of the work are as [`Self::prepare`] has them.
+    pub fn announce(
+        plan: &AnyPlan,
+        compute: Compute,
+        weight_bytes: Option<usize>,
+        store: Option<&PreparationStore>,
+    ) -> Result<(Self, Work), Error> {
+        let (model, fill): (Self, Work) = match plan {
             AnyPlan::ClientAided(plan) => {
                 let room = weight_bytes.unwrap_or(client_aided::server::DEFAULT_WEIGHT_BYTES);
-                Self::ClientAided(Arc::new(ServerPlan::with_memory(plan, compute, room)?))
+                let model = Arc::new(ServerPlan::announced(plan, compute)?);
+                (Self::ClientAided(model.clone()), Box::new(move || model.fill(room)))
             }
             AnyPlan::TwoParty(plan) => {
                 let room = weight_bytes.unwrap_or(DEFAULT_WEIGHT_BYTES);
-                Self::TwoParty(Arc::new(TwoPartyModel::with_memory(plan, compute, room)?))
+                let model = Arc::new(TwoPartyModel::announced(plan, compute, store)?);
+                (Self::TwoParty(model.clone()), Box::new(move || model.fill(room)))
             }
             AnyPlan::NonInteractive(plan) => {
-                Self::NonInteractive(Arc::new(NonInteractiveModel::new(plan, compute)?))
+                let model = Arc::new(NonInteractiveModel::announced(plan, compute)?);
+                (Self::NonInteractive(model.clone()), Box::new(move || model.fill()))
             }
-        })
+        };
+        let promise = Promise(model.served().preparation());
+        let work = move || {
+            // Who waits is told also where the work is dropped, and never done.
+            let _promise = promise;
+            fill()
+        };
+        Ok((model, Box::new(work)))
+    }
+
+    /// Waits until the weights are prepared.
+    ///
+    /// # Errors
+    /// [`Error::Internal`] when they could not be.
+    pub fn ready(&self) -> Result<(), Error> {
+        match self {
+            Self::ClientAided(model) => model.prepared(),
+            Self::TwoParty(model) => model.prepared(),
+            Self::NonInteractive(model) => model.prepared(),
+        }
     }
 
     /// [`Self::served`], with a store of evaluation keys for clients of non-interactive plans; the others have none.

@@ -5,6 +5,7 @@ use super::peers::Account;
 use super::slots::{Place, Refused};
 use crate::channel::{check_limit, Channel, Reserve, Traffic};
 use crate::error::{Error, TransportError};
+use crate::pending::Preparation;
 use crate::wire::{Frame, Kind, GREETING_FRAME, HEADER};
 use bytes::Bytes;
 use std::future::Future;
@@ -131,7 +132,12 @@ pub(super) struct Bridge {
     room: Option<Room>,
     /// Grains of it that belong to the block in work.
     block: usize,
+    /// How far the weights of the model are.
+    preparation: Preparation,
 }
+
+/// How often a session that waits for weights looks whether anybody still wants an answer.
+const LOOK: Duration = Duration::from_millis(20);
 
 /// Frames that are read before a client has a slot: as many as bring the first work.
 const GUEST_FRAMES: usize = 4;
@@ -171,6 +177,7 @@ pub(super) async fn run(
         account: None,
         room: None,
         block: 0,
+        preparation: Preparation::over(),
     };
     let reader = tokio::spawn(async move {
         let mut room = Room::new(Queue { frames: 1, bytes: GREETING_FRAME as u64 });
@@ -249,16 +256,32 @@ fn refused(why: Refused, place: &Place) -> TransportError {
     match why {
         Refused::Busy => TransportError::Busy { seconds: place.later() },
         Refused::Stopping => TransportError::Shutdown,
+        Refused::Left => TransportError::Closed,
     }
 }
 
 impl Bridge {
     /// Reads on behind the greeting, as the model that it asks for allows, and counts to an account from now on.
-    pub(super) fn admit(&mut self, reading: Reading, account: Account) {
-        self.account = Some(account);
+    pub(super) fn admit(&mut self, reading: Reading, account: Account, preparation: Preparation) {
+        (self.account, self.preparation) = (Some(account), preparation);
         let room = Room::new(reading.queue);
         self.room = Some(room.clone());
         self.reading.send_replace(Some((reading.largest, room)));
+    }
+
+    /// Waits for the weights of the model as long as the client does, and the server is not stopped.
+    fn prepared(&self) -> Result<(), TransportError> {
+        while !self.preparation.wait(LOOK) {
+            if *self.phase.borrow() != Phase::Running {
+                return Err(TransportError::Shutdown);
+            }
+            if self.place.left() {
+                return Err(TransportError::Closed);
+            }
+        }
+        // The wait was no work for the client.
+        self.place.heard();
+        Ok(())
     }
 
     /// Counts bytes to the account.
@@ -360,6 +383,7 @@ impl Channel for Bridge {
 
     fn reserve(&mut self, what: Reserve) -> Result<(), Error> {
         let (share, bytes, waiting) = match what {
+            Reserve::Weights => return Ok(self.prepared()?),
             Reserve::SetUp(bytes) => (Share::SetUp, bytes, 0),
             Reserve::Block { bytes, waiting } => (Share::Block, bytes, waiting),
         };

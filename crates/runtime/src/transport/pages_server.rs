@@ -41,6 +41,7 @@ fn told() -> Router<Arc<Shared>> {
     Router::new()
         .route("/livez", get(live))
         .route("/healthz", get(health))
+        .route("/readyz", get(readyz))
         .route("/openapi.json", get(|| async { json_answer(StatusCode::OK, &openapi()) }))
         .route("/v2", get(about_server))
         .route("/v2/health/live", get(|| async { json_answer(StatusCode::OK, &json!({"live": true})) }))
@@ -73,8 +74,8 @@ async fn all_counters(State(shared): State<Arc<Shared>>) -> impl IntoResponse {
     (TEXT, shared.metrics.text(&shared.slots.count()) + &more)
 }
 
-/// Why a client that comes now would not be served at once.
-fn unready(shared: &Shared) -> Option<&'static str> {
+/// Why a client that comes now would not be taken in at once.
+fn closed(shared: &Shared) -> Option<&'static str> {
     match () {
         () if shared.slots.closed() => Some("stopping"),
         () if shared.slots.full() => Some("full"),
@@ -82,9 +83,29 @@ fn unready(shared: &Shared) -> Option<&'static str> {
     }
 }
 
-/// Whether a client that comes now is served at once.
+/// Why a client of a model that comes now would not be served at once; of any model, where none is named.
+fn unready(shared: &Shared, model: Option<&Model>) -> Option<&'static str> {
+    let done = |model: &Model| model.served.preparation().done();
+    let done = model.map_or_else(|| shared.reception.models.all().values().all(|m| done(m)), done);
+    if done {
+        closed(shared)
+    } else {
+        Some("preparing")
+    }
+}
+
+/// Whether a client that comes now is taken in at once.
 async fn health(State(shared): State<Arc<Shared>>) -> Response {
-    match unready(&shared) {
+    plain(closed(&shared))
+}
+
+/// Whether a client that comes now is served at once.
+async fn readyz(State(shared): State<Arc<Shared>>) -> Response {
+    plain(unready(&shared, None))
+}
+
+fn plain(why: Option<&'static str>) -> Response {
+    match why {
         None => "ok\n".into_response(),
         Some(why) => (StatusCode::SERVICE_UNAVAILABLE, format!("{why}\n")).into_response(),
     }
@@ -95,14 +116,14 @@ fn json_answer(status: StatusCode, value: &impl Serialize) -> Response {
     (status, [(header::CONTENT_TYPE, "application/json")], text).into_response()
 }
 
-fn readiness(shared: &Shared) -> Response {
-    let why = unready(shared);
+fn readiness(shared: &Shared, model: Option<&Model>) -> Response {
+    let why = unready(shared, model);
     let status = if why.is_none() { StatusCode::OK } else { StatusCode::SERVICE_UNAVAILABLE };
     json_answer(status, &json!({"ready": why.is_none()}))
 }
 
 async fn ready(State(shared): State<Arc<Shared>>) -> Response {
-    readiness(&shared)
+    readiness(&shared, None)
 }
 
 async fn about_server() -> Response {
@@ -184,7 +205,7 @@ async fn model_ready(
     headers: HeaderMap,
 ) -> Response {
     match find(&shared, &name, (operators, peer), &headers) {
-        Ok(_) => readiness(&shared),
+        Ok(model) => readiness(&shared, Some(&model)),
         Err(e) => refuse(&e),
     }
 }
@@ -274,7 +295,7 @@ fn openapi() -> Value {
         let mut responses = json!({"200": {"description": about, "content": content}});
         let problem = json!({"application/json": {"schema": {"$ref": "#/components/schemas/Error"}}});
         if busy {
-            responses["503"] = json!({"description": "Full or stopping.", "content": content});
+            responses["503"] = json!({"description": "Preparing, full or stopping.", "content": content});
         }
         let mut get = json!({"summary": about, "responses": responses});
         if model {
@@ -300,7 +321,8 @@ fn openapi() -> Value {
             "description": "Health, metrics and metadata of models. Inference goes over frames, see docs/wire-protocol.md."},
         "paths": {
             "/livez": text("The process answers."),
-            "/healthz": text("A client that comes now is served at once; status 503 else."),
+            "/healthz": text("A client that comes now is taken in at once; status 503 else."),
+            "/readyz": text("A client that comes now is served at once: there is room, and all weights are prepared; status 503 else."),
             "/metrics": text("Counters and histograms for Prometheus."),
             "/v2": page("Name and version of the server.", json!({"type": "object", "required": ["name", "version", "extensions"],
                 "properties": {"name": string, "version": string, "extensions": list(string.clone())}}), false, false),

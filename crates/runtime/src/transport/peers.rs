@@ -2,6 +2,7 @@
 //!
 //! A peer is the owner of a token, the holder of a certificate, or else an address: of IPv6 the /64 that one host has for itself.
 
+use super::socket::Line;
 use crate::error::TransportError;
 use std::collections::HashMap;
 use std::net::{IpAddr, Ipv6Addr, SocketAddr};
@@ -79,6 +80,8 @@ pub(super) struct Peers {
     certificates: Mutex<HashMap<SocketAddr, String>>,
     /// Clients of connections that a proxy passes on, by the proxy's address and port.
     proxied: Mutex<HashMap<SocketAddr, SocketAddr>>,
+    /// What tells of connections that are open, by the peer's address and port.
+    lines: Mutex<HashMap<SocketAddr, Line>>,
 }
 
 impl Peers {
@@ -88,6 +91,7 @@ impl Peers {
             ledgers: Mutex::default(),
             certificates: Mutex::default(),
             proxied: Mutex::default(),
+            lines: Mutex::default(),
         })
     }
 
@@ -114,6 +118,15 @@ impl Peers {
 
     fn proxied(&self) -> MutexGuard<'_, HashMap<SocketAddr, SocketAddr>> {
         self.proxied.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn lines(&self) -> MutexGuard<'_, HashMap<SocketAddr, Line>> {
+        self.lines.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// What tells of a peer's connection.
+    pub(super) fn line(&self, peer: SocketAddr) -> Option<Line> {
+        self.lines().get(&peer).cloned()
     }
 
     /// The client of a connection: its other end, or whom a proxy there speaks for.
@@ -200,6 +213,11 @@ impl Connected {
         self.peers.certificates().insert(self.peer, name);
     }
 
+    /// The connection is this one.
+    pub(super) fn on(&self, line: Line) {
+        self.peers.lines().insert(self.peer, line);
+    }
+
     /// The connection's other end is a proxy that passes it on.
     pub(super) fn through(&mut self, proxy: SocketAddr) {
         self.peers.proxied().insert(proxy, self.peer);
@@ -210,6 +228,7 @@ impl Connected {
 impl Drop for Connected {
     fn drop(&mut self) {
         self.peers.certificates().remove(&self.peer);
+        self.peers.lines().remove(&self.peer);
         if let Some(proxy) = &self.proxy {
             self.peers.proxied().remove(proxy);
         }

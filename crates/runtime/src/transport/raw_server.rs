@@ -3,6 +3,7 @@
 use super::bridge::{Arrival, Sink, Source};
 use super::counted::Counted;
 use super::server::{serve_raw, Acceptor, Shared};
+use super::socket::Socket;
 use super::{proxied, tls};
 use crate::error::{Error, TransportError};
 use crate::wire::{announced, Pool, HEADER, MAGIC};
@@ -63,16 +64,21 @@ impl Door {
         }
         match &self.tls {
             None => {
-                if !tokio::time::timeout(self.handshake, begins_a_frame(&stream)).await.map_err(late)?? {
-                    return Ok(Box::new(Counted::new(stream, (permit, connected))));
+                let begins = tokio::time::timeout(self.handshake, begins_a_frame(&stream)).await;
+                let socket = Socket::new(stream);
+                connected.on(socket.line());
+                if !begins.map_err(late)?? {
+                    return Ok(Box::new(Counted::new(socket, (permit, connected))));
                 }
-                let (read, write) = stream.into_split();
+                let (read, write) = socket.split();
                 serve_raw(&self.shared, read, write, peer).await;
             }
             Some(tls) => {
                 let tls = tls.read().unwrap_or_else(PoisonError::into_inner).clone();
+                let socket = Socket::new(stream);
+                connected.on(socket.line());
                 let stream =
-                    tokio::time::timeout(self.handshake, tls.accept(stream)).await.map_err(late)??;
+                    tokio::time::timeout(self.handshake, tls.accept(socket)).await.map_err(late)??;
                 if let Some(shown) = stream.get_ref().1.peer_certificates().and_then(<[_]>::first) {
                     connected.certified(tls::fingerprint(shown));
                 }

@@ -8,12 +8,14 @@ use super::models::{About, Hosted, Models, DEFAULT_NAME};
 use super::peers::{PeerLimits, Peers};
 use super::raw_server::{self, Door};
 use super::record::{Record, Recording};
+use super::report::{self, SessionReport};
 use super::slots::{Place, Rules, Slots};
 use super::tls::{self, TlsFiles};
 use super::token::Tokens;
 use super::{admin, pages_server};
 use crate::channel::{send_failure, Channel, Traffic};
 use crate::error::{Error, TransportError};
+use crate::pending::Work;
 use crate::session::server::{Served, SessionEvent, SessionMemory};
 use crate::trace::ServerTrace;
 use crate::wire::{Failure, FrameBuilder, Kind};
@@ -24,9 +26,9 @@ use std::fs::File;
 use std::net::{IpAddr, SocketAddr, TcpListener, ToSocketAddrs};
 use std::path::PathBuf;
 use std::sync::atomic::Ordering;
-use std::sync::{Arc, Mutex, PoisonError, RwLock};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock};
 use std::thread::JoinHandle;
-use std::time::{Duration, Instant};
+use std::time::{Duration, Instant, SystemTime};
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::sync::{watch, Semaphore};
 use tokio_rustls::TlsAcceptor;
@@ -87,6 +89,9 @@ impl Default for ServerLimits {
 /// Called with the measurements of every session that ended well.
 pub type OnSession = Arc<dyn Fn(&ServerTrace) + Send + Sync>;
 
+/// Called with what is told of every session that has ended, well or not.
+pub type OnEnd = Arc<dyn Fn(SessionReport) + Send + Sync>;
+
 /// How a server runs: address, certificate, limits, what it reports and records.
 #[derive(Clone, Default)]
 pub struct ServerOptions {
@@ -100,6 +105,8 @@ pub struct ServerOptions {
     pub limits: ServerLimits,
     /// Called when a session ended well.
     pub on_session: Option<OnSession>,
+    /// Called when a session ended, whichever way.
+    pub on_end: Option<OnEnd>,
     /// A file to which everything that clients encrypt is appended as it came: all that this server sees of their inputs.
     pub record: Option<PathBuf>,
     /// Origins (`https://host`) whose pages may open `/ws` beside those of this server itself. Programs that are no browser send none.
@@ -128,6 +135,7 @@ pub(super) struct Shared {
     phase: watch::Sender<Phase>,
     limits: ServerLimits,
     on_session: Option<OnSession>,
+    on_end: Option<OnEnd>,
     record: Option<Record>,
 }
 
@@ -138,8 +146,29 @@ pub struct Server {
     admin: Option<SocketAddr>,
     tls: Option<(Files, Acceptor)>,
     tokens: Option<PathBuf>,
-    handle: Handle<SocketAddr>,
+    ending: Ending,
     thread: Mutex<Option<JoinHandle<Result<(), TransportError>>>>,
+}
+
+/// Ends a server, from whichever thread.
+#[derive(Clone)]
+struct Ending {
+    shared: Arc<Shared>,
+    handle: Handle<SocketAddr>,
+    /// Why it ends, where that is no wish of its owner.
+    why: Arc<Mutex<Option<Error>>>,
+}
+
+impl Ending {
+    fn stop(&self) {
+        self.shared.slots.close();
+        self.shared.phase.send_if_modified(|p| std::mem::replace(p, Phase::Draining) == Phase::Running);
+        self.handle.graceful_shutdown(Some(self.shared.limits.grace + Duration::from_secs(2)));
+    }
+
+    fn why(&self) -> MutexGuard<'_, Option<Error>> {
+        self.why.lock().unwrap_or_else(PoisonError::into_inner)
+    }
 }
 
 impl Server {
@@ -196,9 +225,45 @@ impl Server {
             .map_err(fail)?;
         shared.announce();
         let (tokens, thread) = (options.tokens.clone(), Mutex::new(Some(thread)));
-        let this = Self { shared, address, admin, tls, tokens, handle, thread };
+        let ending = Ending { shared: shared.clone(), handle, why: Arc::default() };
+        let this = Self { shared, address, admin, tls, tokens, ending, thread };
         tracing::info!(%address, tls = options.tls.is_some(), sessions = this.sessions(), "serving");
         Ok(this)
+    }
+
+    /// Prepares the weights of models that were announced, one after the other on a thread of its own, and returns at once. A model that cannot
+    /// be prepared ends the server, and [`Self::join`] says why.
+    ///
+    /// # Errors
+    /// [`Error::Internal`] when there is no thread for it.
+    pub fn prepare(&self, works: Vec<(String, Work)>) -> Result<(), Error> {
+        let ending = self.ending.clone();
+        let prepare = move || {
+            for (name, work) in works {
+                if ending.shared.slots.closed() {
+                    return;
+                }
+                let start = Instant::now();
+                if let Err(error) = work() {
+                    tracing::error!(model = name, %error, "a model cannot be prepared, and the server ends");
+                    *ending.why() = Some(error);
+                    return ending.stop();
+                }
+                tracing::info!(
+                    model = name,
+                    seconds = start.elapsed().as_secs_f64(),
+                    "the weights are prepared"
+                );
+            }
+        };
+        let thread = std::thread::Builder::new().name("hushnet-prepare".into()).spawn(prepare);
+        thread.map(drop).map_err(|e| Error::Internal(e.to_string()))
+    }
+
+    /// Whether the weights of all models are prepared.
+    #[must_use]
+    pub fn prepared(&self) -> bool {
+        self.shared.reception.models.all().values().all(|model| model.served.preparation().done())
     }
 
     /// Serves these models from now on. Sessions keep the one that they began with; a model that is not among them is no longer found.
@@ -280,20 +345,18 @@ impl Server {
 
     /// Refuses new sessions, lets blocks in work finish within the grace period, and ends. Returns at once.
     pub fn stop(&self) {
-        self.shared.slots.close();
-        self.shared.phase.send_if_modified(|p| std::mem::replace(p, Phase::Draining) == Phase::Running);
-        self.handle.graceful_shutdown(Some(self.shared.limits.grace + Duration::from_secs(2)));
+        self.ending.stop();
     }
 
     /// Waits for the end.
     ///
     /// # Errors
-    /// [`Error::Transport`] when serving failed.
+    /// [`Error::Transport`] when serving failed; that of a model that could not be prepared.
     pub fn join(&self) -> Result<(), Error> {
         let thread = self.thread.lock().unwrap_or_else(PoisonError::into_inner).take();
         match thread.map(JoinHandle::join) {
             None => Ok(()),
-            Some(Ok(result)) => Ok(result?),
+            Some(Ok(result)) => self.ending.why().take().map_or(Ok(result?), Err),
             Some(Err(_)) => Err(Error::Internal("the server thread failed".into())),
         }
     }
@@ -456,6 +519,7 @@ impl Shared {
             phase: watch::Sender::new(Phase::Running),
             limits,
             on_session: options.on_session.clone(),
+            on_end: options.on_end.clone(),
             record: options.record.as_deref().map(open_record).transpose()?,
         });
         shared.arrange();
@@ -464,8 +528,9 @@ impl Shared {
 
     /// A place for one more client, unless the server is being stopped.
     pub(super) fn place(&self, caller: &Caller) -> Option<Arc<Place>> {
-        let peer = self.reception.peers.name(caller.peer, caller.owner.as_deref());
-        let place = self.slots.enter(&peer).map(Arc::new);
+        let peers = &self.reception.peers;
+        let peer = peers.name(caller.peer, caller.owner.as_deref());
+        let place = self.slots.enter(&peer).map(|place| Arc::new(place.on(peers.line(caller.peer))));
         if place.is_none() {
             self.metrics.refused.fetch_add(1, Ordering::Relaxed);
         }
@@ -519,7 +584,7 @@ fn open_record(path: &std::path::Path) -> Result<Record, TransportError> {
 
 /// One session on its blocking thread. The place is held until all is counted: whoever sees no active session finds room.
 fn session(shared: &Arc<Shared>, mut bridge: Bridge, place: &Place, caller: &Caller) {
-    let (number, peer, start) = (place.number(), caller.peer, Instant::now());
+    let (number, peer, start, began) = (place.number(), caller.peer, Instant::now(), SystemTime::now());
     let metrics = &shared.metrics;
     let count = |traffic: Traffic| {
         metrics.received.fetch_add(traffic.received, Ordering::Relaxed);
@@ -539,15 +604,17 @@ fn session(shared: &Arc<Shared>, mut bridge: Bridge, place: &Place, caller: &Cal
     place.belongs(&who);
     place.needs(shared.memory.grains(model.served.memory().session));
     let reading = Reading { largest: model.served.largest_frame(), queue: model.queue() };
-    bridge.admit(reading, shared.reception.peers.account(who.clone()));
+    bridge.admit(reading, shared.reception.peers.account(who.clone()), model.served.preparation());
     let channel = Greeted::new(first, bridge);
     let channel: Box<dyn Channel> = match &shared.record {
         Some(record) => Box::new(Recording::new(channel, record.clone())),
         None => Box::new(channel),
     };
+    let mut answered = (0, 0);
     let mut on_event = |event| match event {
         SessionEvent::Begin => {}
         SessionEvent::Block { images } => {
+            answered = (answered.0 + 1, answered.1 + images);
             metrics.blocks.fetch_add(1, Ordering::Relaxed);
             metrics.images.fetch_add(images, Ordering::Relaxed);
             model.metrics.block(images);
@@ -557,6 +624,25 @@ fn session(shared: &Arc<Shared>, mut bridge: Bridge, place: &Place, caller: &Cal
     count(traffic);
     let seconds = start.elapsed().as_secs_f64();
     model.metrics.ended(result.as_ref().ok(), seconds, (traffic.received, traffic.sent));
+    if let Some(told) = &shared.on_end {
+        let trace = result.as_ref().ok();
+        let stages = trace.map_or(&[][..], |t| &t.stages).iter().filter(|s| s.seconds > 0.0);
+        told(SessionReport {
+            session: number,
+            model: model.name.clone(),
+            platform: model.about.platform.clone(),
+            start: report::since_1970(began),
+            seconds,
+            waited: place.waited().as_secs_f64(),
+            setup_seconds: trace.map_or(0.0, |t| t.setup_seconds),
+            stages: stages.map(|s| (s.name.clone(), s.seconds)).collect(),
+            blocks: answered.0,
+            images: answered.1,
+            received: traffic.received,
+            sent: traffic.sent,
+            outcome: result.as_ref().err().map_or("ok", report::kind),
+        });
+    }
     match result {
         Ok(trace) => {
             let (blocks, images) = (trace.blocks, trace.images);

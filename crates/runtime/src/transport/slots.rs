@@ -6,10 +6,11 @@
 
 use super::histogram::{Histogram, LENGTHS, SECONDS};
 use super::memory::{Memory, Share};
+use super::socket::Line;
 use super::turns::{Held, Name, Turns};
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, HashMap};
-use std::sync::atomic::{AtomicU32, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicU32, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::{Duration, Instant};
 use tokio::sync::{watch, Notify};
@@ -49,6 +50,8 @@ pub(super) enum Refused {
     Busy,
     /// The server is being stopped.
     Stopping,
+    /// The client has closed its connection.
+    Left,
 }
 
 /// Numbers of clients.
@@ -202,7 +205,19 @@ impl Slots {
         drop(state);
         let (slots, turned, need) = (self.clone(), Mutex::new(Instant::now()), AtomicU32::new(0));
         let (slot, begun, memory) = (OnceLock::new(), watch::Sender::new(false), Mutex::default());
-        Some(Place { slots, number, peer: Mutex::new(peer), gives, need, slot, memory, begun, turned })
+        Some(Place {
+            slots,
+            number,
+            peer: Mutex::new(peer),
+            gives,
+            need,
+            slot,
+            memory,
+            begun,
+            turned,
+            line: None,
+            waited: AtomicU64::new(0),
+        })
     }
 
     /// No more places.
@@ -274,9 +289,19 @@ pub(super) struct Place {
     begun: watch::Sender<bool>,
     /// When the server last began or ended waiting for the client.
     turned: Mutex<Instant>,
+    /// The connection, where it is one of the server's own port.
+    line: Option<Line>,
+    /// Microseconds in line.
+    waited: AtomicU64,
 }
 
 impl Place {
+    /// The place of a client that has connected over this line.
+    pub(super) fn on(mut self, line: Option<Line>) -> Self {
+        self.line = line;
+        self
+    }
+
     /// Whether the client holds a slot.
     pub(super) fn works(&self) -> bool {
         self.slot.get().is_some()
@@ -320,6 +345,16 @@ impl Place {
         let mut turned = self.turned.lock().unwrap_or_else(PoisonError::into_inner);
         let now = Instant::now();
         now.saturating_duration_since(std::mem::replace(&mut *turned, now))
+    }
+
+    /// How long the client has stood in line, all its waits together.
+    pub(super) fn waited(&self) -> Duration {
+        Duration::from_micros(self.waited.load(Ordering::Relaxed))
+    }
+
+    /// Whether the client has closed its connection, or has said that it will send no more: also where nobody reads what it has sent before.
+    pub(super) fn left(&self) -> bool {
+        self.line.as_ref().is_some_and(Line::closed)
     }
 
     /// Done when the place goes to another client.
@@ -376,6 +411,9 @@ impl Place {
                 // Too many stand in line, or a peer with fewer places has come.
                 () = self.given() => break Err(Refused::Busy),
                 () = tokio::time::sleep(LOOK) => {
+                    if self.left() {
+                        break Err(Refused::Left);
+                    }
                     if start.elapsed() > slots.rules.line {
                         break Err(Refused::Busy);
                     }
@@ -383,7 +421,9 @@ impl Place {
                 }
             }
         };
-        slots.waits.observe(start.elapsed().as_secs_f64());
+        let took = start.elapsed();
+        slots.waits.observe(took.as_secs_f64());
+        self.waited.fetch_add(u64::try_from(took.as_micros()).unwrap_or(u64::MAX), Ordering::Relaxed);
         let mut state = slots.state();
         state.in_line -= 1;
         if let Some(count) = state.lines.get_mut(&peer) {

@@ -20,6 +20,7 @@ mod methods;
 pub mod network;
 mod nonlinear;
 pub mod plan;
+pub mod prepared;
 mod reach;
 pub mod server;
 mod shares;
@@ -36,6 +37,7 @@ pub use methods::{
     find as linear_method, largest_batch, slot_plain, Layers, LinearMethod, Method, METHODS as LINEAR_METHODS,
 };
 pub use plan::{TwoParty, TwoPartyPlan};
+pub use prepared::PreparationStore;
 pub use reach::reach_bits;
 pub use server::TwoPartyModel;
 pub use stored::Policy as SetupPolicy;

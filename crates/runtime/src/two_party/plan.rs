@@ -150,17 +150,18 @@ impl Model for TwoParty {
 
 impl TwoPartyPlan {
     /// The JSON of the public part that a server gives to every client: it names the preparation, where set-ups belong to one.
-    pub(super) fn served_json(&self) -> Result<String, PlanError> {
-        if !self.linear().any(|s| s.linear.method.sets_up()) {
-            return self.public_json();
-        }
+    pub(super) fn served_json(&self, preparation: Option<&str>) -> Result<String, PlanError> {
+        let Some(name) = preparation else { return self.public_json() };
         let mut spec = crate::public::told(self.spec());
-        let mut name = [0_u8; 32];
-        getrandom::fill(&mut name).map_err(|e| PlanError::Structure(format!("no randomness: {e}")))?;
         if let Some(part) = &mut spec.params.two_party {
-            part.preparation = Some(name.iter().map(|b| format!("{b:02x}")).collect());
+            part.preparation = Some(name.to_owned());
         }
         plan::write(&spec)
+    }
+
+    /// Whether clients keep set-ups, which belong to one preparation of the model.
+    pub(super) fn sets_up(&self) -> bool {
+        self.linear().any(|s| s.linear.method.sets_up())
     }
 
     /// SHA-256 of the public part's JSON: what both parties must agree on, and what names a client's stored set-ups. Equal for all clients of

@@ -7,16 +7,19 @@ use super::meter::{Metered, Waited};
 use super::methods::{Job, Layers, Preparing, ServerHalf, ServerSession, Shape};
 use super::nonlinear;
 use super::plan::{Kind, Stage, TwoPartyPlan};
+use super::prepared::{KeptPreparation, PreparationStore};
 use super::shares::Shares;
 use super::trace::{Gauge, Phase, TwoPartyTrace};
 use crate::channel::Reserve;
 use crate::compute::Compute;
 use crate::error::Error;
+use crate::pending::{Pending, Preparation};
 use crate::plan::spec::Reveal;
 use crate::plan::{self, PlanError};
 use crate::session::server::{SessionEvent, SessionMemory};
 use crate::tally;
 use hushnet_mpc::{self as mpc, Channel, Party, Session};
+use hushnet_ring::Prg;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
@@ -39,7 +42,9 @@ pub struct TwoPartyModel {
     plan: TwoPartyPlan,
     layers: Layers,
     /// Weights, by family.
-    weights: Vec<Arc<dyn ServerHalf>>,
+    weights: Pending<Vec<Arc<dyn ServerHalf>>>,
+    /// What set-ups follow from, where clients keep some.
+    preparation: Option<KeptPreparation>,
     public: Vec<u8>,
     digest: [u8; 32],
     compute: Compute,
@@ -63,19 +68,59 @@ impl TwoPartyModel {
     /// # Errors
     /// As [`Self::new`].
     pub fn with_memory(plan: &TwoPartyPlan, compute: Compute, weight_bytes: usize) -> Result<Self, Error> {
+        let model = Self::announced(plan, compute, None)?;
+        model.fill(weight_bytes)?;
+        Ok(model)
+    }
+
+    /// The model without its weights: [`Self::fill`] prepares them, and sessions wait for it.
+    ///
+    /// # Errors
+    /// [`Error::Plan`] when the plan is a public part; [`Error::Store`] when the folder of preparations cannot be used.
+    pub(crate) fn announced(
+        plan: &TwoPartyPlan,
+        compute: Compute,
+        store: Option<&PreparationStore>,
+    ) -> Result<Self, Error> {
         let structure = |detail: &str| Error::Plan(PlanError::Structure(detail.into()));
         if !plan.has_weights() {
             return Err(structure("this is the public part of a plan, without weights; serve the file that `hushnet compile` wrote"));
         }
-        tally::prepared();
         let layers = compute.run(|| Layers::new(plan))?;
-        let keep = layers.kept(plan.stages().len(), weight_bytes);
-        let json = plan.served_json()?;
+        let kept = || store.map_or_else(KeptPreparation::fresh, |store| KeptPreparation::of(plan, store));
+        let preparation = plan.sets_up().then(kept).transpose()?;
+        let json = plan.served_json(preparation.as_ref().map(KeptPreparation::name).as_deref())?;
         let (public, digest) = (plan::encode(&json, &BTreeMap::new())?, handshake::digest(&json));
-        let preparing = Preparing { plan, keep: &keep, plan_digest: &digest };
+        let (plan, weights) = (plan.clone(), Pending::new());
+        Ok(Self { plan, layers, weights, preparation, public, digest, compute })
+    }
+
+    /// Prepares the weights, once, with so many bytes for those in evaluation form.
+    ///
+    /// # Errors
+    /// As [`Self::new`].
+    pub(crate) fn fill(&self, weight_bytes: usize) -> Result<(), Error> {
+        tally::prepared();
+        let Self { plan, layers, .. } = self;
+        let keep = layers.kept(plan.stages().len(), weight_bytes);
+        let kept = self.preparation.as_ref();
+        let randomness = |stage: usize| match kept {
+            Some(kept) => Ok(kept.generator(stage)),
+            None => Ok(Prg::from_os()?),
+        };
+        let preparing = Preparing { plan, keep: &keep, plan_digest: &self.digest, randomness: &randomness };
         let prepare = || layers.families().iter().map(|f| f.clone().prepare(&preparing));
-        let weights = compute.run(|| prepare().collect::<Result<_, Error>>())?;
-        Ok(Self { plan: plan.clone(), layers, weights, public, digest, compute })
+        self.weights.fill(|| self.compute.run(|| prepare().collect::<Result<_, Error>>()))
+    }
+
+    /// Waits for the weights.
+    pub(crate) fn prepared(&self) -> Result<(), Error> {
+        self.weights.get().map(drop)
+    }
+
+    /// How far the weights are.
+    pub(super) fn preparation(&self) -> &Preparation {
+        self.weights.preparation()
     }
 
     /// The checked plan that is served, with its weights.
@@ -90,10 +135,10 @@ impl TwoPartyModel {
         &self.public
     }
 
-    /// Bytes of weights, prepared and streamed.
+    /// Bytes of weights, prepared and streamed; 0 as long as they are not prepared.
     #[must_use]
     pub fn weight_bytes(&self) -> usize {
-        self.weights.iter().map(|w| w.weight_bytes()).sum()
+        self.weights.now().into_iter().flatten().map(|w| w.weight_bytes()).sum()
     }
 
     /// What one session may hold beside the weights: from its slot on a client's keys and ciphertexts in work; from its first work on its
@@ -175,7 +220,9 @@ impl TwoPartyModel {
         reserve(Reserve::SetUp(kind.held_bytes()))?;
         session.set_threads(self.compute.threads());
         let accept = |w: &Arc<dyn ServerHalf>| w.clone().accept(session.channel(), &self.compute);
-        let keys = self.weights.iter().map(accept).collect::<Result<Vec<_>, Error>>()?;
+        // The client makes its keys meanwhile, and they wait to be read.
+        reserve(Reserve::Weights)?;
+        let keys = self.weights.get()?.iter().map(accept).collect::<Result<Vec<_>, Error>>()?;
         let held: Vec<usize> = keys.iter().map(|k| k.held()).collect();
         let mut account = Account::new(kind);
         gauge.stop(session.stats(), account.setup(&self.layers, &held), &mut trace.setup);

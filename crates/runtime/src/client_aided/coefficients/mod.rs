@@ -9,6 +9,6 @@ pub(super) mod server;
 use crate::plan::{CoefficientLayer, Plan, Stage};
 
 /// The stages of this engine with their index in the plan.
-fn stages(plan: &Plan) -> impl Iterator<Item = (usize, &CoefficientLayer)> {
+pub(super) fn stages(plan: &Plan) -> impl Iterator<Item = (usize, &CoefficientLayer)> {
     plan.stages().iter().enumerate().filter_map(|(i, s)| Some((i, Stage::coefficients(s)?)))
 }

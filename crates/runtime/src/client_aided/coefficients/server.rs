@@ -38,11 +38,6 @@ impl TileServer {
         Ok(Some(Self(stages(plan).map(layer).collect::<Result<_, Error>>()?)))
     }
 
-    /// The first stage: what a Setup names.
-    pub(in super::super) fn first(&self) -> usize {
-        self.0.keys().next().copied().unwrap_or(0)
-    }
-
     /// Sends the sums of masks of all stages.
     pub(in super::super) fn set_up(
         &self,

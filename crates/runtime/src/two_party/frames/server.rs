@@ -3,6 +3,7 @@
 use super::{channel_over, LARGEST_FRAME};
 use crate::channel::{send_failure, Channel as Frames, Reserve, Traffic};
 use crate::error::Error;
+use crate::pending::Preparation;
 use crate::session::server::{welcome, Served, SessionEvent, SessionMemory, Waiting};
 use crate::trace::ServerTrace;
 use crate::two_party::server::{TwoPartyModel, BETWEEN_BLOCKS};
@@ -24,6 +25,10 @@ impl Served for TwoPartyModel {
 
     fn who_learns_what(&self) -> &'static str {
         "two-party: the server learns shapes only; the client learns what the plan reveals"
+    }
+
+    fn preparation(&self) -> Preparation {
+        Self::preparation(self).clone()
     }
 
     fn session(

@@ -259,6 +259,8 @@ pub struct Preparing<'a> {
     pub keep: &'a [bool],
     /// Digest of the public plan that clients receive.
     pub plan_digest: &'a [u8; 32],
+    /// The randomness that a stage's set-up is drawn from, by the stage's index: the same at every call where preparations are kept.
+    pub randomness: &'a (dyn Fn(usize) -> Result<Prg, Error> + Sync),
 }
 
 /// One stage of a group of images at one party.

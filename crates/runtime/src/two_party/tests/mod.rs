@@ -10,6 +10,7 @@ mod methods;
 mod networks;
 mod oracle;
 mod plans;
+mod prepared;
 mod ranges;
 mod slots;
 mod stored;

@@ -102,7 +102,12 @@ fn damaged_keys_are_refused() {
     b.send(&vec![0xff; total]).unwrap();
     b.flush().unwrap();
     let keep = vec![false; plan.stages().len()];
-    let preparing = super::super::methods::Preparing { plan: &plan, keep: &keep, plan_digest: &[0; 32] };
+    let preparing = super::super::methods::Preparing {
+        plan: &plan,
+        keep: &keep,
+        plan_digest: &[0; 32],
+        randomness: &|_| Ok(hushnet_ring::Prg::from_os()?),
+    };
     let weights = slots.clone().prepare(&preparing).unwrap();
     let error = weights.accept(&mut a, &Compute::default()).err().unwrap();
     assert!(matches!(error, Error::Protocol(_)), "{error}");
@@ -151,7 +156,12 @@ fn a_network_in_diagonal_order_is_exact_with_a_key_for_every_diagonal_but_the_fi
     b.flush().unwrap();
     drop(b);
     let keep = vec![true; plan.stages().len()];
-    let preparing = super::super::methods::Preparing { plan: &plan, keep: &keep, plan_digest: &[0; 32] };
+    let preparing = super::super::methods::Preparing {
+        plan: &plan,
+        keep: &keep,
+        plan_digest: &[0; 32],
+        randomness: &|_| Ok(hushnet_ring::Prg::from_os()?),
+    };
     let weights = family.clone().prepare(&preparing).unwrap();
     assert!(weights.accept(&mut a, &Compute::default()).is_err());
 }

@@ -8,16 +8,16 @@ use hushnet_mpc::MpcError;
 use std::path::{Path, PathBuf};
 
 /// A folder that is removed at the end.
-struct Temporary(PathBuf);
+pub(super) struct Temporary(pub(super) PathBuf);
 
 impl Temporary {
-    fn new(name: &str) -> Self {
+    pub(super) fn new(name: &str) -> Self {
         let path = std::env::temp_dir().join(format!("hushnet-setups-{}-{name}", std::process::id()));
         let _ = std::fs::remove_dir_all(&path);
         Self(path)
     }
 
-    fn files(&self) -> Vec<PathBuf> {
+    pub(super) fn files(&self) -> Vec<PathBuf> {
         let mut found: Vec<PathBuf> =
             std::fs::read_dir(&self.0).unwrap().map(|e| e.unwrap().path()).collect();
         found.sort();
@@ -31,14 +31,14 @@ impl Drop for Temporary {
     }
 }
 
-fn network(seed: u64) -> Net {
+pub(super) fn network(seed: u64) -> Net {
     let mut net = classifier(seed);
     with_methods(&mut net, &["rotation-free"]);
     net
 }
 
 /// Other weights behind the same public plan: all of them negated.
-fn negated(mut net: Net) -> Net {
+pub(super) fn negated(mut net: Net) -> Net {
     for (name, (weights, _)) in &mut net.weights {
         weights.iter_mut().for_each(|w| *w = -*w);
         let (_, _, data) = net.files.get_mut(name).unwrap();
@@ -64,7 +64,7 @@ fn model_of(net: &Net) -> TwoPartyModel {
     TwoPartyModel::new(&plan_of(net).unwrap(), Compute::default()).unwrap()
 }
 
-fn options(folder: &Path) -> TwoPartyOptions {
+pub(super) fn options(folder: &Path) -> TwoPartyOptions {
     TwoPartyOptions { setups: Some(folder.to_owned()), ..TwoPartyOptions::default() }
 }
 
@@ -74,7 +74,7 @@ fn sent(layers: &Layers) -> usize {
 }
 
 /// One session, its results and its traffic checked; bytes of set-ups that were sent.
-fn session(net: &mut Net, model: &TwoPartyModel, folder: Option<&Path>) -> usize {
+pub(super) fn session(net: &mut Net, model: &TwoPartyModel, folder: Option<&Path>) -> usize {
     let inputs = random_inputs(net, model.plan(), 1);
     let options = folder.map(options).unwrap_or_default();
     let result = run_on(model, &inputs, 1, options).unwrap();
@@ -95,7 +95,7 @@ fn cost_kind(model: &TwoPartyModel) -> hushnet_mpc::OtKind {
 }
 
 /// Bytes of all set-ups, and of each stage's stored form.
-fn whole(model: &TwoPartyModel) -> usize {
+pub(super) fn whole(model: &TwoPartyModel) -> usize {
     sent(&Layers::new(model.plan()).unwrap())
 }
 

@@ -7,7 +7,6 @@ use crate::error::{Error, ProtocolError};
 use crate::two_party::layer_error;
 use hushnet_layers::rotation_free::RotationFreeLinear;
 use hushnet_mpc::{Channel, Session};
-use hushnet_ring::Prg;
 use std::sync::Arc;
 
 /// The weights of all stages. No `Debug`.
@@ -28,7 +27,7 @@ pub(super) fn prepare(layout: Arc<Layout>, preparing: &Preparing<'_>) -> Result<
         let words: &[i16] = &weights.weights.to_i16();
         let norm = design.layout().weight_norm2(words) as f64;
         preparing.keeps_norm(index, norm.sqrt(), "the weights")?;
-        let mut prg = Prg::from_os()?;
+        let mut prg = (preparing.randomness)(index)?;
         let seeds = (setup_seed(preparing.plan_digest, index), &mut prg);
         let streamed = !preparing.keep[index];
         Ok(RotationFreeLinear::with_seed(design, words, &weights.bias, streamed, seeds)?)
