@@ -21,7 +21,6 @@ from . import cost, nonlinear
 from .client import Writer
 from .errors import Propagation
 from .feedback import Moments
-from .fixed import Request
 from .methods import ROWS, Asked, Chooser
 from .opened import Tail, carry
 from .prepared import Prepared, prepare
@@ -29,6 +28,7 @@ from .reach import write_reaches
 from .regions import Regions, whole_numbers
 from .search import Chosen, Search
 from .steps import Step, to_steps
+from .versions import Request
 from .weights import Weights
 
 Array = np.ndarray
