@@ -7,6 +7,8 @@ PROFILE ?= fast
 # Cargo resolves the features of dependencies for all packages that a command names. With the extension, and with its feature, named beside
 # what they test, commands link the libraries that `setup` built; without, cargo builds most of them a second time (tests/test_builds.py).
 EXTENSION := --features pyo3/extension-module
+# Named as the target, so that flags for the fuzz targets are not their macros' and build scripts', which are the product's.
+HOST = $(shell rustc -vV | sed -n 's/^host: //p')
 # The wheel that users install has link-time optimisation, and takes twice as long to build.
 WHEEL_PROFILE ?= release
 # Processes of the Python tests
@@ -70,7 +72,8 @@ test: setup test-rust test-python
 
 test-rust:
 	@echo "== Rust tests"
-	cargo test --workspace --exclude hushnet-masks --exclude hushnet-kernels $(EXTENSION) --profile $(PROFILE) --locked
+	cargo test --workspace --exclude hushnet-masks --exclude hushnet-kernels $(EXTENSION) --profile $(PROFILE) --locked --lib --tests
+	cargo test --workspace --exclude hushnet-masks --exclude hushnet-kernels $(EXTENSION) --profile $(PROFILE) --locked --doc
 	@echo "== Rust tests with the ledger of masks: a second build of our own crates, apart from the product's"
 	cargo test -p hushnet-masks -p hushnet-python $(EXTENSION) --profile $(PROFILE) --locked
 
@@ -84,7 +87,7 @@ lint: setup
 	cargo clippy --workspace --exclude hushnet-masks --all-targets --profile $(PROFILE) --locked -- -D warnings
 	cargo clippy -p hushnet-masks --all-targets --profile $(PROFILE) --locked -- -D warnings
 	RUSTDOCFLAGS="-D warnings" cargo doc --workspace --exclude hushnet-masks --no-deps --profile $(PROFILE) --locked
-	RUSTFLAGS="--cfg fuzzing" cargo clippy --manifest-path fuzz/Cargo.toml --target-dir target/fuzz -- -D warnings
+	RUSTFLAGS="--cfg fuzzing" cargo clippy --manifest-path fuzz/Cargo.toml --profile fast --target $(HOST) --target-dir target -- -D warnings
 	@$(BIN)/pip install -q --disable-pip-version-check "ruff==0.17.*" "mypy==2.*"
 	$(BIN)/ruff format --check .
 	$(BIN)/ruff check .

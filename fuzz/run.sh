@@ -5,12 +5,15 @@ set -euo pipefail
 cd "$(dirname "$0")/.."
 command -v "${CXX:-c++}" >/dev/null || { echo "a C++ compiler is needed for libFuzzer: install g++ or clang, or name yours in CXX"; exit 1; }
 HOST=$(rustc -vV | sed -n 's/^host: //p')
-export CARGO_TARGET_DIR=${FUZZ_TARGET_DIR:-$PWD/target/fuzz}
+# The folder of the product, whose build scripts and macros are taken as they are; what is instrumented stands below the name of the host.
+export CARGO_TARGET_DIR=${FUZZ_TARGET_DIR:-$PWD/target}
 # What `cargo fuzz build --sanitizer none` passes on stable Rust, less the tracing of comparisons: the corpus knows all magic numbers. The host
 # is named as the target so that build scripts and macros are not instrumented.
 export RUSTFLAGS="--cfg fuzzing -Cpasses=sancov-module -Cllvm-args=-sanitizer-coverage-level=4
  -Cllvm-args=-sanitizer-coverage-inline-8bit-counters -Cllvm-args=-sanitizer-coverage-pc-table ${FUZZ_RUSTFLAGS:-}"
-BIN=$CARGO_TARGET_DIR/$HOST/release
+BIN=$CARGO_TARGET_DIR/$HOST/fast
+# Corpora and logs.
+WORK=$CARGO_TARGET_DIR/fuzz
 # Seconds a target, megabytes of a process, seconds of one input.
 SECONDS_EACH=${FUZZ_SECONDS:-10}
 LIMITS=(-rss_limit_mb=2048 -timeout=20 -print_final_stats=1)
@@ -30,7 +33,7 @@ targets() { for f in fuzz/fuzz_targets/*.rs; do basename "$f" .rs; done; }
 build() {
 	echo "== build the fuzz targets"
 	local start=$SECONDS
-	cargo build -q --manifest-path fuzz/Cargo.toml --release --target "$HOST" --bins --locked
+	cargo build -q --manifest-path fuzz/Cargo.toml --profile fast --target "$HOST" --bins --locked
 	echo "built in $((SECONDS - start)) s"
 }
 
@@ -40,7 +43,7 @@ quick() {
 	seeds=$({ find "fuzz/corpus/$name" -type f 2>/dev/null || true; } | wc -l)
 	[ "$seeds" -gt 0 ] || { echo "$name: no corpus in fuzz/corpus/$name; write it with 'make fuzz-corpus'"; return 1; }
 	[ -x "$BIN/$name" ] || { echo "$name: fuzz/Cargo.toml has no program of this name"; return 1; }
-	work=$CARGO_TARGET_DIR/quick/$name
+	work=$WORK/quick/$name
 	rm -rf "$work" && mkdir -p "$work/corpus"
 	log=$work/log
 	"$BIN/$name" "${LIMITS[@]}" $(options "$name") -max_total_time="$SECONDS_EACH" -artifact_prefix="$work/" "$work/corpus" "fuzz/corpus/$name" >"$log" 2>&1 || status=$?
@@ -78,8 +81,8 @@ run)
 	for word in "$@"; do
 		if [ -f "$word" ]; then exec "$BIN/$name" "${LIMITS[@]}" "$@"; fi
 	done
-	mkdir -p "$CARGO_TARGET_DIR/corpus/$name"
-	exec "$BIN/$name" "${LIMITS[@]}" $(options "$name") "$@" -artifact_prefix="$CARGO_TARGET_DIR/$name-" "$CARGO_TARGET_DIR/corpus/$name" "fuzz/corpus/$name"
+	mkdir -p "$WORK/corpus/$name"
+	exec "$BIN/$name" "${LIMITS[@]}" $(options "$name") "$@" -artifact_prefix="$WORK/$name-" "$WORK/corpus/$name" "fuzz/corpus/$name"
 	;;
 corpus)
 	build

@@ -122,8 +122,11 @@ def test_both_extensions_are_linked_from_one_build_of_the_libraries() -> None:
 
 
 def test_rust_tests_link_what_setup_built(built: dict[str, Unit]) -> None:
-    tests, masks = recipe("test-rust")
-    assert again(tests, built) == set()
+    tests, documents, masks = recipe("test-rust")
+    assert again(tests, built) == again(documents, built) == set()
+    # Examples are compiled by the linter: two of them have one name, and each costs seconds.
+    assert not any(u.kind == "example" for u in units(tests).values())
+    assert any(u.mode == "doctest" for u in units(documents).values())
     # Tests are built and run: of every crate that has any.
     tested = {u.name for u in units(tests).values() if u.mode == "test" and u.kind == "lib"}
     assert tested == {f"hushnet_{crate}" for crate in OURS | {"published"}}
@@ -139,8 +142,32 @@ def test_constant_time_links_what_setup_built(built: dict[str, Unit]) -> None:
     assert ours(again(constant_time.command(rlwe), built)) == {"ring", "rlwe", "matmul"}
 
 
+def test_fuzz_targets_take_macros_and_build_scripts_that_setup_built(built: dict[str, Unit]) -> None:
+    there = [
+        "cargo",
+        "metadata",
+        "--manifest-path",
+        "fuzz/Cargo.toml",
+        "--locked",
+        "--offline",
+        "--format-version",
+        "1",
+    ]
+    if subprocess.run(there, cwd=ROOT, capture_output=True, check=False).returncode:
+        pytest.skip("crates of the fuzz targets are not here yet: `make fuzz-quick` fetches them")
+    script = (ROOT / "fuzz/run.sh").read_text()
+    command = shlex.split(
+        re.search(r"^\s*(cargo build .*)$", script, re.M)[1].replace("$HOST", "x86_64-unknown-linux-gnu")
+    )
+    assert "export CARGO_TARGET_DIR=${FUZZ_TARGET_DIR:-$PWD/target}\n" in script
+    found = units(command)
+    macros = {u.name for u in found.values() if u.kind == "proc-macro"}
+    assert {"serde_derive", "prost_derive", "tokio_macros"} <= macros
+    assert macros.isdisjoint(u.name for key, u in found.items() if key not in built)
+
+
 def test_a_command_that_diverges_is_seen(built: dict[str, Unit]) -> None:
-    tests, _ = recipe("test-rust")
+    tests, _, _ = recipe("test-rust")
     plain = [word for word in tests if not word.startswith(("--features", "pyo3/"))]
     for name in ("hushnet-python", "hushnet-bench"):
         plain += ["--exclude", name]

@@ -269,7 +269,7 @@ def only(message: bytes, opcode: int = 2) -> Callable[[int], str]:
 
 def closing(port: int) -> str:
     peer = greeted(port)
-    peer.message(frame(11, b"HN2P\x03\x01\x00\x00"))
+    peer.message(frame(11, b"HN2P\x04\x01\x00\x00"))
     peer.socket.close()
     return "closed"
 
@@ -284,7 +284,9 @@ MISDEEDS: dict[str, tuple[Callable[[int], str], str]] = {
     "length that lies": (only(HELLO[:12] + struct.pack("<I", 1 << 30) + HELLO[16:]), "frame|length"),
     "no two-party greeting": (after_hello(os.urandom(64)), "greeting"),
     "another two-party version": (after_hello(b"HN2P\x07" + bytes(35)), "version 7"),
-    "another plan": (after_hello(b"HN2P\x03\x01" + bytes(34)), "another plan"),
+    # Its layouts of polynomials are others for the same plan.
+    "the former two-party version": (after_hello(b"HN2P\x03" + bytes(35)), "version 3"),
+    "another plan": (after_hello(b"HN2P\x04\x01" + bytes(34)), "another plan"),
     "closing in the greeting": (closing, "closed"),
 }
 

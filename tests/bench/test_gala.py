@@ -144,3 +144,8 @@ def test_weights_take_what_is_said(layer: str) -> None:
     row = json.loads(_native.slot_layer_cost(layer, "gala"))
     p = row["parameters"]
     assert row["weight_bytes"] == row["counts"]["sc_mult"] * p["primes"] * p["ring_degree"] * 8
+
+
+@pytest.mark.parametrize("geometry", [gala.dense(300, 20), gala.conv(6, 8, 5, 3)], ids=["dense", "conv"])
+def test_every_layer_alone_has_a_planner(geometry: str) -> None:
+    assert gala_choice.chooser(geometry).queries == gala_choice.QUERIES

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import itertools
 import json
 from pathlib import Path
@@ -71,14 +72,19 @@ def test_every_cost_is_measured_and_the_planner_reads_it(tmp_path: Path, monkeyp
     missing = set(package) - set(found) - {"networks", "process_bytes"}
     assert not missing, missing
     assert all(v >= 0 for k, v in found.items() if k != "machine")
+    client_aided = UnitCosts.load(path)
+    own = {f.name for f in dataclasses.fields(UnitCosts)} - {"machine"}
+    assert all(1e-13 < v < 1e-6 for k, v in found.items() if k in own), found
+    assert client_aided.word_product == found["word_product"] and client_aided.op_element == found["op_element"]
+    assert all(v < 1 for k, v in found.items() if k != "machine"), found
+    few_images = zoo.build("mlp-784-128-128-10"), data.synthetic((1, 28, 28), 4, seed=1)
+    assert hushnet.compile(few_images[0], calibration=few_images[1], unit_costs=str(path)).plan.predicted["seconds"] > 0
     for name in ("ot_softspoken", "session_keys", "message", "byte", "input_poly", "client_element"):
         assert 0 < found[name] < 1, name
     assert cost.unit_costs()["ot_softspoken"] == found["ot_softspoken"]
     path.write_text(json.dumps({"machine": "mine", "message": 0.25, "word_product": 1e-11}))
     assert cost.unit_costs()["message"] == 0.25 and cost.unit_costs()["ot_softspoken"] == package["ot_softspoken"]
-    model = hushnet.compile(
-        zoo.build("mlp-784-128-128-10"), trust="two-party", calibration=data.synthetic((1, 28, 28), 4, seed=1)
-    )
+    model = hushnet.compile(few_images[0], trust="two-party", calibration=few_images[1])
     slow = model.explain(network="loopback")["totals"]
     assert slow["seconds"] > 0.25 * slow["rounds"]
     for bad in ('{"message": -1}', '{"message": "fast"}', '{"unheard": 1}', "[]", "{"):

@@ -32,6 +32,7 @@ def chooser(geometry: str, unit: Row | None = None) -> Chooser:
     if g["type"] == "dense":
         shape: Any = Dense(g["inputs"], g["outputs"])
         weights: tuple[int, ...] = (g["outputs"], g["inputs"])
+        source: Any = (g["inputs"],)
         target: Any = (g["outputs"],)
     else:
         source, target = tuple(g["input"]), tuple(g["output"])

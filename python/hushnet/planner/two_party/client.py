@@ -8,8 +8,8 @@ from typing import Any
 from ... import _native
 from ...graph import Graph, Op
 from ..document import Draft
-from .fixed import Fixed, Version
 from .regions import Regions
+from .versions import Fixed, Version
 
 
 class Writer:

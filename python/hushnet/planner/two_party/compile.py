@@ -22,13 +22,13 @@ from . import cost, nonlinear
 from .client import Writer
 from .errors import Propagation
 from .feedback import Moments
-from .fixed import Request
 from .methods import ROWS, Asked, Chooser
 from .opened import Tail, carry
 from .prepared import Prepared, prepare
 from .reach import write_reaches
 from .regions import whole_numbers
 from .search import Chosen, Search
+from .versions import Request
 from .weights import Weights
 
 Array = np.ndarray

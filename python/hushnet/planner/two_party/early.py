@@ -14,7 +14,8 @@ from ...reference.two_party import with_errors
 from .steps import Step
 
 if TYPE_CHECKING:
-    from .fixed import Builder, Version
+    from .fixed import Builder
+    from .versions import Version
 
 # steps that read a tensor as layers do (Builder.read), and those whose result has the bits of what they read
 READING = frozenset({"linear", "add", "max_pool", "sum_pool", "concat", "pad", "reshape", "slice", "transpose"})

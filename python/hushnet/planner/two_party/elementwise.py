@@ -14,9 +14,10 @@ from ...reference.two_party import reach_bits, with_errors
 from . import functions
 from .bands import ARGUMENT_OCTAVES, Band, bands, is_quotient
 from .curves import Curve
-from .fixed import MOST_ACTIVATION_BITS, Builder, DoesNotFit, Request, Version, fraction
+from .fixed import Builder, fraction
 from .rows import ROOM
 from .steps import Step
+from .versions import MOST_ACTIVATION_BITS, DoesNotFit, Request, Version
 from .weights import Weights
 
 Array = np.ndarray

@@ -18,7 +18,7 @@ from ...reference import matrices, methods
 from ...reference.linear import apply
 from ...reference.ops import OPS
 from ..ranges import Ranges
-from .fixed import Fixed
+from .versions import Fixed
 
 Array = np.ndarray
 Stage = dict[str, Any]

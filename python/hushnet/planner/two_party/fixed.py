@@ -1,16 +1,15 @@
 """Fixed point for the steps: frac_bits, bounds and stages for one ring width and one rule for activation bits.
 
-A *version* of a tensor is a plan tensor v with ``value = v * 2^-frac_bits * gain``. Values stay as fine as they come
-out of a layer through activations, pools and sums (all exact), and are truncated once, right before layers read them.
-``bound`` is rigorous, given that the tensors with a calibrated range stay inside of it; units of masking and truncation
-are counted.
+Values stay as fine as they come out of a layer through activations, pools and sums (all exact), and are truncated
+once, right before layers read them. The bound of a version (:mod:`.versions`) is rigorous, given that the tensors with
+a calibrated range stay inside of it; units of masking and truncation are counted.
 """
 
 from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -18,13 +17,13 @@ import numpy as np
 from ...graph import Linear
 from ...plan import PlanError
 from ...reference.two_party import with_errors
-from ..document import Draft
 from ..ranges import plan_geometry
 from .early import compared
 from .groups import groups
 from .regions import MOVES
 from .steps import Step
 from .sums import doublings, long_chains, rested
+from .versions import DoesNotFit, Fixed, Request, Version, too_wide
 from .weights import LEAST_WEIGHT_BITS, Quantised, Weights
 
 Array = np.ndarray
@@ -33,7 +32,6 @@ Array = np.ndarray
 OPENING_BITS = 6
 GAIN_BITS = 10
 SLOPE_BITS = 7
-MOST_ACTIVATION_BITS = 12
 EXTRA_UNITS = 2
 # of a layer's largest bias: far more than any result needs in the rings that are taken first. Wider ones, up to the
 # widest, are taken for precision, and leave biases all bits but these
@@ -43,103 +41,6 @@ WIDEST_RING, BESIDE_BIAS = 40, 5
 SUM_AIR = 2.0
 # a unit of a value that no plan has: 2^64
 COARSEST = -64
-
-
-class DoesNotFit(Exception):
-    """Some value needs a wider ring; carries the step's name."""
-
-
-def too_wide(name: str) -> PlanError:
-    """The refusal of values for which there are no numbers: ranges of intervals grow from layer to layer."""
-    return PlanError(
-        f"layer {name!r}: its values have no known range that numbers of a plan could hold; "
-        "give calibration data, which shows the range that is needed"
-    )
-
-
-@dataclass(frozen=True)
-class Version:
-    """A plan tensor that holds ``value / (2^-frac_bits gain)``."""
-
-    tensor: int
-    frac_bits: int
-    bound: int
-    positive: bool
-    gain: float
-
-    @property
-    def unit(self) -> float:
-        """What one unit of the integer is worth."""
-        return math.ldexp(self.gain, -self.frac_bits)
-
-
-@dataclass(frozen=True)
-class Request:
-    """What the fixed point depends on beside the steps.
-
-    Attributes:
-        limits: largest |x| by graph tensor, where calibration showed one.
-        inputs: interval of every tensor that enters, in front of the steps.
-        opened: tensors that are opened.
-        argmax: whether only an index is opened.
-        weight_bits, output_bits: bits of weights and of opened values, sign included.
-        activation_bits: bits of every tensor that a layer reads; None: the most up to ``most_bits`` that the ring
-            allows.
-        most_bits: the most of these.
-        least: least value by graph tensor, where calibration showed none below it.
-        roomy: rings narrower than this one are not taken where quotients of small values would be coarse.
-        whole: tensors that enter and hold whole numbers (one-hot vectors): bits behind the point say nothing there.
-        shown_sums: whether calibration bounds the sums of layers (:data:`SUM_AIR` times), or their weights alone.
-    """
-
-    limits: Mapping[str, float]
-    inputs: Mapping[str, tuple[float, float]]
-    opened: list[str]
-    argmax: bool
-    weight_bits: int
-    activation_bits: int | None
-    output_bits: int
-    most_bits: int = MOST_ACTIVATION_BITS
-    least: Mapping[str, float] = field(default_factory=dict)
-    roomy: int = 0
-    whole: frozenset[str] = frozenset()
-    shown_sums: bool = False
-
-
-@dataclass
-class Fixed(Draft):
-    """The result: tensors, stages and weights of the shared region, as the plan has them.
-
-    Tensors and stages have no name in common.
-
-    Attributes:
-        layers: the float layer of every linear stage.
-        entering, opened: the version of every tensor that enters or is opened.
-        names: the graph or step tensor that a plan tensor holds.
-        offsets: units that a layer's bias was raised by, so that the truncation behind it rounds to nearest.
-        factors: real factor of scale stages whose integer factor only comes near.
-        slopes: real slope of leaky activations, by stage.
-        gains, results: gain of what a linear stage reads, and units of its result by 2^-frac_bits.
-        reach: largest real value by tensor.
-        least_bits: fewest bits of a tensor that a layer reads.
-        proven: largest real value by tensor, where steps prove it.
-        fewer: bits of the weights of layers that have fewer than asked for, by name.
-    """
-
-    ring_bits: int = 0
-    layers: dict[str, Linear] = field(default_factory=dict)
-    entering: dict[str, Version] = field(default_factory=dict)
-    opened: dict[str, Version] = field(default_factory=dict)
-    names: dict[int, str] = field(default_factory=dict)
-    offsets: dict[str, int] = field(default_factory=dict)
-    factors: dict[str, float] = field(default_factory=dict)
-    slopes: dict[str, float] = field(default_factory=dict)
-    gains: dict[str, float] = field(default_factory=dict)
-    results: dict[str, float] = field(default_factory=dict)
-    reach: dict[str, float] = field(default_factory=dict)
-    least_bits: int = MOST_ACTIVATION_BITS
-    fewer: dict[str, int] = field(default_factory=dict)
-    proven: dict[str, float] = field(default_factory=dict)
 
 
 class Builder:

@@ -12,8 +12,8 @@ from ..errors import DECIDING, FLOAT32_UNIT
 from ..ranges import Ranges
 from ..rules import RULES, Pair, magnitude
 from .errors import Doubt
-from .fixed import Fixed
 from .regions import INCREASING, Regions
+from .versions import Fixed
 
 Array = np.ndarray
 

@@ -14,8 +14,8 @@ from ...plan import PlanError
 from ...reference import methods
 from ..ranges import plan_geometry
 from .elementwise import Full
-from .fixed import DoesNotFit, Fixed, Request, too_wide
 from .steps import Step
+from .versions import DoesNotFit, Fixed, Request, too_wide
 from .weights import LEAST_WEIGHT_BITS, Weights
 
 RING_DEGREES = (2048, 4096)

@@ -14,7 +14,8 @@ from typing import TYPE_CHECKING
 from .steps import Step
 
 if TYPE_CHECKING:
-    from .fixed import Builder, Version
+    from .fixed import Builder
+    from .versions import Version
 
 # sums behind one another that need no rest, bits that a term keeps beyond those of factors, and that it may have more
 MOST_SUMS = 4
