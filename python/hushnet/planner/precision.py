@@ -168,9 +168,13 @@ def cheapest(
 
 
 def _nearly(plan: Plan, best: Plan) -> bool:
-    """Whether a plan's errors, and labels that it changes, are at most :data:`NEARLY` times those of the best one."""
+    """Whether a plan's errors, and labels that it changes, are at most :data:`NEARLY` times those of the best one.
+
+    Labels of the calibration rows, which may be few, count where no error is measured.
+    """
     (falls, kept, bits, seen), (best_falls, best_kept, best_bits, best_seen) = _shortage(plan), _shortage(best)
-    changed = all(1 + share <= NEARLY * (1 + least) for share, least in ((kept, best_kept), (seen, best_seen)))
+    shares = [(kept, best_kept)] if "precision" in best.predicted else [(kept, best_kept), (seen, best_seen)]
+    changed = all(1 + share <= NEARLY * (1 + least) for share, least in shares)
     return falls <= best_falls and changed and bits - best_bits <= math.log2(NEARLY)
 
 
