@@ -69,7 +69,8 @@ EITHER: dict[str, set[str]] = {
     "rlwe/src/ckks/encoder.rs": {"Plaintext", "ScalarPlaintext", "SmallPlaintext"},
     "rlwe/src/ckks/fft.rs": {"ComplexBuffer"},
     "mpc/src/block.rs": {"Prg"},
-    "mpc/src/ot/ferret.rs": {"Base", "Buffer", "Planted", "Punctured", "Sender"},
+    "mpc/src/ot/ferret.rs": {"Base", "Planted", "Punctured", "Sender"},
+    "mpc/src/ot/rows.rs": {"Rows"},
     "mpc/src/ot/iknp.rs": {"Receiver", "Sender"},
     "mpc/src/ot/softspoken.rs": {"Receiver", "Sender"},
 }

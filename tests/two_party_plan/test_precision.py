@@ -113,6 +113,7 @@ def test_of_plans_that_are_not_precise_enough_the_lightest_of_the_best_is_taken(
         def plan(weights, activations, more=None):
             reached, sent, *rest = next(left)
             kept = {"expected_agreement": rest[0]} if rest else {}
+            kept |= {"agreement": rest[1]} if rest[1:] else {}
             return SimpleNamespace(predicted={"precision": {"reached": reached}, **kept, "sent": sent})
 
         return cheapest(plan, RUNGS[: len(made)], 7.0, **options).predicted["sent"]
@@ -128,3 +129,5 @@ def test_of_plans_that_are_not_precise_enough_the_lightest_of_the_best_is_taken(
     assert search([(4.3, 100, 0.96), (4.3, 200, 0.98), (4.0, 300, 0.98)], **weigh) == 200
     assert search([(4.3, 100, 0.976), (4.3, 200, 0.98), (4.0, 300, 0.98)], **weigh) == 100
     assert search([(4.0, 100), (7.2, 300), (7.3, 200)], **weigh) == 300
+    # one label of few rows says less than errors do
+    assert search([(4.2, 100, 0.98, 0.875), (4.3, 200, 0.98, 1.0)], **weigh) == 100

@@ -18,6 +18,7 @@ mod error;
 #[cfg(fuzzing)]
 pub mod fuzzing;
 pub mod garble;
+mod line;
 pub mod ot;
 mod protocols;
 mod ring;

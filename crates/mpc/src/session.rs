@@ -1,12 +1,14 @@
 //! Two parties, a channel, and a stock of correlated OTs in both directions.
 
 use sha2::{Digest, Sha256};
+use std::sync::Arc;
 
 use crate::block::{Block, Prg};
 use crate::channel::{Channel, Stats};
 use crate::cost::CostModel;
 use crate::error::{MpcError, Result};
 use crate::garble::Tweaks;
+use crate::line::{Line, Stock};
 use crate::ot::pads::Pads;
 use crate::ot::{base, ferret, iknp, softspoken, CotReceiver, CotSender, OtKind};
 use crate::simd::FixedKey;
@@ -47,8 +49,7 @@ pub struct Session {
     pub(crate) channel: Box<dyn Channel>,
     pub(crate) party: Party,
     pub(crate) hash: FixedKey,
-    pub(crate) send: Box<dyn CotSender>,
-    pub(crate) recv: Box<dyn CotReceiver>,
+    stock: Arc<Stock>,
     /// Pads of the direction in which this party sends, and of the other.
     pub(crate) send_pads: Pads,
     pub(crate) recv_pads: Pads,
@@ -180,12 +181,12 @@ impl Session {
         let [send_pads, recv_pads] = per_direction(&session, party, b"pads").map(Pads::new);
         let gates = Tweaks::new(label(&session, b"gates"));
         let (rng, chunk) = (Prg::new(rng.block()), kind.default_chunk());
+        let stock = Stock::new(send, recv);
         Ok(Self {
-            channel,
+            channel: Box::new(Line::new(channel, stock.clone())),
             party,
             hash,
-            send,
-            recv,
+            stock,
             send_pads,
             recv_pads,
             gates,
@@ -227,8 +228,8 @@ impl Session {
 
     /// Expands correlated OTs on rayon's pool when `threads` > 1 (the default is one thread). The parties need not agree.
     pub fn set_threads(&mut self, threads: usize) {
-        self.send.set_threads(threads);
-        self.recv.set_threads(threads);
+        self.stock.send().set_threads(threads);
+        self.stock.recv().set_threads(threads);
     }
 
     /// The number of values that a pass works on.
@@ -246,27 +247,32 @@ impl Session {
         let ch = &mut *self.channel;
         let me = self.party.index();
         if !self.started && n != [0, 0] {
-            self.recv.start(ch)?;
-            self.send.start(ch)?;
-            self.send.start(ch)?;
-            self.recv.start(ch)?;
+            self.stock.recv().start(ch)?;
+            self.stock.send().start(ch)?;
+            self.stock.send().start(ch)?;
+            self.stock.recv().start(ch)?;
             self.started = true;
         }
         if self.kind.sender_speaks() {
-            self.send.ensure(ch, n[me])?;
-            self.recv.ensure(ch, n[1 - me])
+            self.stock.send().ensure(ch, n[me])?;
+            self.stock.recv().ensure(ch, n[1 - me])
         } else {
-            self.recv.ensure(ch, n[1 - me])?;
-            self.send.ensure(ch, n[me])
+            self.stock.recv().ensure(ch, n[1 - me])?;
+            self.stock.send().ensure(ch, n[me])
         }
     }
 }
 
 impl Session {
+    /// The correlation of the OTs that this party sends.
+    pub(crate) fn delta(&self) -> Block {
+        self.stock.send().delta()
+    }
+
     /// Draws correlated OTs as their sender; `send_pads.key` then hashes them.
     pub(crate) fn draw_sent(&mut self, out: &mut [Block]) -> Result<()> {
         self.send_pads.advance(out.len());
-        self.send.fill(out)?;
+        self.stock.send().fill(out)?;
         ledger::blocks(uses::SENT_PAD, out);
         Ok(())
     }
@@ -274,7 +280,7 @@ impl Session {
     /// Draws correlated OTs as their receiver; `recv_pads.key` then hashes them.
     pub(crate) fn draw_received(&mut self, out: &mut [Block]) -> Result<()> {
         self.recv_pads.advance(out.len());
-        self.recv.fill(out)?;
+        self.stock.recv().fill(out)?;
         ledger::blocks(uses::RECEIVED_PAD, out);
         Ok(())
     }

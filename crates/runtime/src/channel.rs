@@ -3,7 +3,7 @@
 use crate::error::{Error, ProtocolError, TransportError};
 use crate::wire::{Frame, FrameBuilder, Kind, HEADER};
 use bytes::Bytes;
-use std::sync::mpsc::{sync_channel, Receiver, SyncSender};
+use std::sync::mpsc::{sync_channel, Receiver, SyncSender, TryRecvError};
 
 /// Messages that a client sends ahead of the answers.
 pub(crate) const IN_FLIGHT: usize = 2;
@@ -57,6 +57,11 @@ pub trait Channel: Send {
     /// or above the limit.
     fn recv(&mut self) -> Result<Frame, Error>;
 
+    /// Whether `recv` would begin without waiting, or fail at once; true where that is not known.
+    fn ready(&mut self) -> bool {
+        true
+    }
+
     /// Bytes that were sent and received so far.
     fn traffic(&self) -> Traffic;
 
@@ -105,6 +110,8 @@ const DEPTH: usize = 4;
 pub struct Pipe {
     sender: SyncSender<Bytes>,
     receiver: Receiver<Bytes>,
+    /// A message that was looked for and found.
+    found: Option<Bytes>,
     traffic: Traffic,
     limit: usize,
 }
@@ -113,7 +120,13 @@ pub struct Pipe {
 #[must_use]
 pub fn pipe() -> (Pipe, Pipe) {
     let (a, b) = (sync_channel(DEPTH), sync_channel(DEPTH));
-    let end = |sender, receiver| Pipe { sender, receiver, traffic: Traffic::default(), limit: usize::MAX };
+    let end = |sender, receiver| Pipe {
+        sender,
+        receiver,
+        found: None,
+        traffic: Traffic::default(),
+        limit: usize::MAX,
+    };
     (end(a.0, b.1), end(b.0, a.1))
 }
 
@@ -126,10 +139,23 @@ impl Channel for Pipe {
     }
 
     fn recv(&mut self) -> Result<Frame, Error> {
-        let bytes = self.receiver.recv().map_err(|_| TransportError::Closed)?;
+        let found = self.found.take().map_or_else(|| self.receiver.recv(), Ok);
+        let bytes = found.map_err(|_| TransportError::Closed)?;
         self.traffic.received += bytes.len() as u64;
         check_limit(bytes.len(), self.limit)?;
         Ok(Frame::parse(bytes)?)
+    }
+
+    fn ready(&mut self) -> bool {
+        if self.found.is_none() {
+            match self.receiver.try_recv() {
+                Ok(bytes) => self.found = Some(bytes),
+                Err(TryRecvError::Empty) => return false,
+                // Receiving says so.
+                Err(TryRecvError::Disconnected) => {}
+            }
+        }
+        true
     }
 
     fn traffic(&self) -> Traffic {

@@ -171,12 +171,15 @@ def cheapest(
 
 
 def _nearly(plan: Plan, best: Plan) -> bool:
-    """Whether a plan's errors, and labels that it changes, are at most :data:`NEARLY` times those of the best one."""
+    """Whether a plan's errors, and labels that it changes, are at most :data:`NEARLY` times those of the best one.
+
+    Labels of the calibration rows, which may be few, count where no error is measured.
+    """
     falls, *shares, bits, seen = _shortage(plan)
     best_falls, *best_shares, best_bits, best_seen = _shortage(best)
-    changed = all(
-        1 + share <= NEARLY * (1 + least) for share, least in zip((*shares, seen), (*best_shares, best_seen), strict=True)
-    )
+    if "precision" not in best.predicted:
+        shares, best_shares = [*shares, seen], [*best_shares, best_seen]
+    changed = all(1 + share <= NEARLY * (1 + least) for share, least in zip(shares, best_shares, strict=True))
     return falls <= best_falls and changed and bits - best_bits <= math.log2(NEARLY)
 
 

@@ -22,6 +22,11 @@ pub trait Link: Send {
     /// # Errors
     /// When the connection ends first.
     fn fill(&mut self, buf: &mut [u8]) -> Result<()>;
+
+    /// Whether [`Self::fill`] would begin without waiting; true where that is not known.
+    fn ready(&mut self) -> bool {
+        true
+    }
 }
 
 /// A [`Channel`] over any [`Link`]. What was not flushed is delivered when it is dropped, as far as the link still stands.
@@ -68,6 +73,10 @@ impl<L: Link> Channel for Buffered<L> {
     fn stats(&self) -> Stats {
         self.counter.stats()
     }
+
+    fn ready(&mut self) -> bool {
+        self.link.ready()
+    }
 }
 
 impl<L: Link> Drop for Buffered<L> {
@@ -85,6 +94,11 @@ pub struct Inbox<M> {
 }
 
 impl<M: AsRef<[u8]>> Inbox<M> {
+    /// Whether nothing is left of the last message.
+    pub fn is_empty(&self) -> bool {
+        self.message.as_ref().len() <= self.offset
+    }
+
     /// Fills `buf`, asking `next` for a message whenever the last one is used up.
     ///
     /// # Errors

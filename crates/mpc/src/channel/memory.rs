@@ -12,6 +12,8 @@ pub struct MemoryLink {
     out: mpsc::Sender<(u64, Vec<u8>)>,
     inc: mpsc::Receiver<(u64, Vec<u8>)>,
     inbox: Inbox<Vec<u8>>,
+    /// A message that was looked for and found.
+    found: Option<(u64, Vec<u8>)>,
     clock: u64,
 }
 
@@ -28,7 +30,8 @@ impl MemoryChannel {
 pub fn memory_pair() -> (MemoryChannel, MemoryChannel) {
     let (a_out, b_in) = mpsc::channel();
     let (b_out, a_in) = mpsc::channel();
-    let end = |out, inc| Buffered::over(MemoryLink { out, inc, inbox: Inbox::default(), clock: 0 });
+    let end =
+        |out, inc| Buffered::over(MemoryLink { out, inc, inbox: Inbox::default(), found: None, clock: 0 });
     (end(a_out, a_in), end(b_out, b_in))
 }
 
@@ -41,9 +44,22 @@ impl Link for MemoryLink {
 
     fn fill(&mut self, buf: &mut [u8]) -> Result<()> {
         self.inbox.fill(buf, || {
-            let (stamp, message) = self.inc.recv().map_err(|_| MpcError::Closed)?;
+            let found = self.found.take().map_or_else(|| self.inc.recv(), Ok);
+            let (stamp, message) = found.map_err(|_| MpcError::Closed)?;
             self.clock = self.clock.max(stamp);
             Ok(message)
         })
+    }
+
+    fn ready(&mut self) -> bool {
+        if self.inbox.is_empty() && self.found.is_none() {
+            match self.inc.try_recv() {
+                Ok(message) => self.found = Some(message),
+                Err(mpsc::TryRecvError::Empty) => return false,
+                // Receiving says so.
+                Err(mpsc::TryRecvError::Disconnected) => {}
+            }
+        }
+        true
     }
 }

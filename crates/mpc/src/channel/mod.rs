@@ -50,6 +50,12 @@ pub trait Channel: Send {
 
     /// The counters of bytes and turns since the start.
     fn stats(&self) -> Stats;
+
+    /// Whether `recv` would have something to hand out without waiting, or fail at once, as far as this end knows; so true where it cannot
+    /// know. What was sent must have been flushed.
+    fn ready(&mut self) -> bool {
+        true
+    }
 }
 
 /// Counters that an implementation of [`Channel`] keeps.

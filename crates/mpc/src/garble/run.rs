@@ -100,7 +100,7 @@ impl<C: Circuit> Pass<'_, C> {
     fn garble(&self, s: &mut Session, out: &mut [Vec<u64>]) -> Result<()> {
         let (own, theirs) = (self.circuit.garbler(), self.circuit.evaluator());
         let choices = total(&theirs);
-        let (delta, seed) = (s.send.delta(), s.rng.block());
+        let (delta, seed) = (s.delta(), s.rng.block());
         let d = recv_plane(&mut *s.channel, self.n * choices)?;
         send_blocks(&mut *s.channel, &[seed])?;
         let mut active = Prg::new(seed).shared_as(uses::GARBLER_LABELS);

@@ -20,7 +20,7 @@ const STEP: usize = 1024;
 /// Channel errors.
 pub fn random_send(s: &mut Session, n: usize) -> Result<Vec<[Block; 2]>> {
     s.ensure(demand(s.party, n))?;
-    let delta = s.send.delta();
+    let delta = s.delta();
     let mut out = Vec::with_capacity(n);
     let (mut q, mut h) = ([0; STEP], [[0; STEP]; 2]);
     for (_, m) in chunks(n, STEP) {

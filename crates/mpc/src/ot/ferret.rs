@@ -16,6 +16,7 @@ use rayon::prelude::*;
 use zeroize::Zeroize;
 
 use super::lpn::LpnParams;
+use super::rows::Rows;
 use super::{ggm, recv_blocks, send_blocks, softspoken, CotReceiver, CotSender, Ledger, OtKind, Step};
 use crate::block::{Block, Prg};
 use crate::channel::Channel;
@@ -78,37 +79,6 @@ impl Base {
     }
 }
 
-/// Outputs of the trees being drawn from.
-#[derive(Default)]
-struct Buffer {
-    rows: Vec<Block>,
-    next: usize,
-    /// Rows made so far.
-    made: usize,
-}
-
-impl Buffer {
-    /// Room for so many rows.
-    fn renew(&mut self, rows: usize) {
-        self.rows.resize(rows, 0);
-        self.next = 0;
-        self.made = self.made.saturating_add(rows);
-    }
-
-    fn take(&mut self, out: &mut [Block]) -> usize {
-        let n = out.len().min(self.rows.len() - self.next);
-        out[..n].copy_from_slice(&self.rows[self.next..self.next + n]);
-        self.next += n;
-        n
-    }
-}
-
-impl Drop for Buffer {
-    fn drop(&mut self) {
-        self.rows.zeroize();
-    }
-}
-
 /// Rows that the code is added to at a time: many, so that what a group of the table costs to bring into the cache is shared.
 const PART: usize = 1 << 17;
 
@@ -159,19 +129,18 @@ fn paid_at_once(threads: usize) -> usize {
     }
 }
 
-/// The next trees to draw from: of one iteration, and no more than make a part a thread, [`MOST`] rows in all, and as many as were
+/// How many trees are expanded next: of one iteration, and no more than make a part a thread, [`MOST`] rows in all, and as many as were
 /// made before.
 fn next_trees<T>(
-    queue: &mut VecDeque<T>,
+    queue: &VecDeque<T>,
     threads: usize,
     p: LpnParams,
     made: usize,
     iteration: impl Fn(&T) -> u64,
-) -> Vec<T> {
+) -> usize {
     let most = (PART.saturating_mul(threads.max(1)).min(MOST).min(made.max(FIRST)) >> p.depth).max(1);
     let first = queue.front().map(&iteration);
-    let n = queue.iter().take(most).take_while(|t| Some(iteration(t)) == first).count();
-    queue.drain(..n).collect()
+    queue.iter().take(most).take_while(|t| Some(iteration(t)) == first).count()
 }
 
 fn check_stock(ledger: &mut Ledger, n: usize) -> Result<()> {
@@ -195,7 +164,7 @@ pub struct Sender {
     base: Arc<Base>,
     paid: u64,
     queue: VecDeque<Planted>,
-    buffer: Buffer,
+    rows: Rows,
     threads: usize,
 }
 
@@ -227,7 +196,7 @@ impl Sender {
             base: Arc::default(),
             paid: 0,
             queue: VecDeque::new(),
-            buffer: Buffer::default(),
+            rows: Rows::default(),
             threads: 1,
         }
     }
@@ -312,6 +281,29 @@ impl Sender {
     }
 }
 
+impl Sender {
+    fn next_trees(&self) -> usize {
+        next_trees(&self.queue, self.threads, self.params, self.rows.made(), |t| t.base.iteration)
+    }
+
+    /// Expands the next trees of the queue, which are of one iteration.
+    fn expand(&mut self, n: usize) {
+        let p = self.params;
+        let next: Vec<_> = self.queue.drain(..n).collect();
+        let Some(Planted { base, tree: first, .. }) = next.first() else { return };
+        let mut out = self.rows.fresh(n << p.depth);
+        let (public, delta) = (&self.public, self.delta);
+        each_part(self.threads, p, &mut out, |at, rows, sums| {
+            for (i, (rows, sums)) in trees(p, rows, sums) {
+                let t = &next[at + i];
+                ggm::expand(&public.tree(base.iteration, t.tree), t.root, delta, rows, sums);
+            }
+            p.encode(&public.code, first + at as u64, base.table(p), rows);
+        });
+        self.rows.put(out);
+    }
+}
+
 impl CotSender for Sender {
     fn delta(&self) -> Block {
         self.delta
@@ -334,26 +326,26 @@ impl CotSender for Sender {
     fn fill(&mut self, mut out: &mut [Block]) -> Result<()> {
         check_stock(&mut self.ledger, out.len())?;
         loop {
-            let n = self.buffer.take(out);
+            let n = self.rows.take(out);
             out = &mut out[n..];
             if out.is_empty() {
                 return Ok(());
             }
-            let p = self.params;
-            let next = next_trees(&mut self.queue, self.threads, p, self.buffer.made, |t| t.base.iteration);
-            let Some(Planted { base, tree: first, .. }) = next.first() else {
+            let trees = self.next_trees();
+            if trees == 0 {
                 return Err(MpcError::Exhausted { missing: out.len() as u64 });
-            };
-            self.buffer.renew(next.len() << p.depth);
-            let (public, delta) = (&self.public, self.delta);
-            each_part(self.threads, p, &mut self.buffer.rows, |at, rows, sums| {
-                for (i, (rows, sums)) in trees(p, rows, sums) {
-                    let t = &next[at + i];
-                    ggm::expand(&public.tree(base.iteration, t.tree), t.root, delta, rows, sums);
-                }
-                p.encode(&public.code, first + at as u64, base.table(p), rows);
-            });
+            }
+            self.expand(trees);
         }
+    }
+
+    fn ahead(&mut self) -> bool {
+        let trees = self.next_trees();
+        let able = trees > 0 && self.rows.has_room(trees << self.params.depth);
+        if able {
+            self.expand(trees);
+        }
+        able
     }
 
     fn set_threads(&mut self, threads: usize) {
@@ -410,7 +402,7 @@ pub struct Receiver {
     base: Arc<Base>,
     paid: u64,
     queue: VecDeque<Punctured>,
-    buffer: Buffer,
+    rows: Rows,
     threads: usize,
 }
 
@@ -427,7 +419,7 @@ impl Receiver {
             base: Arc::default(),
             paid: 0,
             queue: VecDeque::new(),
-            buffer: Buffer::default(),
+            rows: Rows::default(),
             threads: 1,
         }
     }
@@ -487,6 +479,20 @@ impl Receiver {
     }
 }
 
+impl Receiver {
+    fn next_trees(&self) -> usize {
+        next_trees(&self.queue, self.threads, self.params, self.rows.made(), |t| t.base.iteration)
+    }
+
+    /// Expands the next trees of the queue, which are of one iteration.
+    fn expand(&mut self, n: usize) {
+        let next: Vec<_> = self.queue.drain(..n).collect();
+        let mut out = self.rows.fresh(n << self.params.depth);
+        Punctured::rows(&next, &self.public, self.params, self.threads, &mut out);
+        self.rows.put(out);
+    }
+}
+
 impl CotReceiver for Receiver {
     fn start(&mut self, ch: &mut dyn Channel) -> Result<()> {
         match self.ledger.next_start() {
@@ -505,19 +511,26 @@ impl CotReceiver for Receiver {
     fn fill(&mut self, mut out: &mut [Block]) -> Result<()> {
         check_stock(&mut self.ledger, out.len())?;
         loop {
-            let n = self.buffer.take(out);
+            let n = self.rows.take(out);
             out = &mut out[n..];
             if out.is_empty() {
                 return Ok(());
             }
-            let p = self.params;
-            let next = next_trees(&mut self.queue, self.threads, p, self.buffer.made, |t| t.base.iteration);
-            if next.is_empty() {
+            let trees = self.next_trees();
+            if trees == 0 {
                 return Err(MpcError::Exhausted { missing: out.len() as u64 });
             }
-            self.buffer.renew(next.len() << p.depth);
-            Punctured::rows(&next, &self.public, p, self.threads, &mut self.buffer.rows);
+            self.expand(trees);
         }
+    }
+
+    fn ahead(&mut self) -> bool {
+        let trees = self.next_trees();
+        let able = trees > 0 && self.rows.has_room(trees << self.params.depth);
+        if able {
+            self.expand(trees);
+        }
+        able
     }
 
     fn set_threads(&mut self, threads: usize) {

@@ -13,6 +13,7 @@ pub(crate) mod ledger;
 mod lpn;
 pub mod one_of_n;
 pub(crate) mod pads;
+mod rows;
 pub mod softspoken;
 
 pub use ledger::{Ledger, OtKind, Step};
@@ -55,6 +56,12 @@ pub trait CotSender: Send {
 
     /// Lets the extension use so many threads; messages and results do not depend on it.
     fn set_threads(&mut self, _threads: usize) {}
+
+    /// Makes some of the ensured OTs before they are drawn; messages and results do not depend on it. False when there is nothing to do,
+    /// or no room.
+    fn ahead(&mut self) -> bool {
+        false
+    }
 }
 
 /// The receiver of correlated OTs.
@@ -82,6 +89,12 @@ pub trait CotReceiver: Send {
 
     /// Lets the extension use so many threads; messages and results do not depend on it.
     fn set_threads(&mut self, _threads: usize) {}
+
+    /// Makes some of the ensured OTs before they are drawn; messages and results do not depend on it. False when there is nothing to do,
+    /// or no room.
+    fn ahead(&mut self) -> bool {
+        false
+    }
 }
 
 pub(crate) fn send_blocks(ch: &mut dyn Channel, blocks: &[Block]) -> Result<()> {

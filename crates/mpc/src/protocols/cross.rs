@@ -85,7 +85,7 @@ pub(crate) fn offer(
     out: &mut [u64],
     element: impl Fn(usize, usize) -> u64,
 ) -> Result<()> {
-    let delta = s.send.delta();
+    let delta = s.delta();
     let (mut q, mut h) = ([0; GROUP], [[0; GROUP]; 2]);
     let mut tau = [0; GROUP];
     let mut message = Vec::new();

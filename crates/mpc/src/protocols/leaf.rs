@@ -101,7 +101,7 @@ fn send_leaves(s: &mut Session, x: &[Vec<u64>], n: usize, lowest_eq: bool) -> Re
 }
 
 fn send_two(s: &mut Session, x0: &[u64], x1: &[u64], n: usize, want_eq: bool) -> Result<Digit> {
-    let delta = s.send.delta();
+    let delta = s.delta();
     let mut pads = Vec::with_capacity(words(n));
     let mut q = [0; 2 * GROUP];
     for _ in 0..words(n) {
@@ -135,7 +135,7 @@ fn send_two(s: &mut Session, x0: &[u64], x1: &[u64], n: usize, want_eq: bool) ->
 }
 
 fn send_one(s: &mut Session, x0: &[u64], n: usize) -> Result<Digit> {
-    let delta = s.send.delta();
+    let delta = s.delta();
     let mut lt = vec![0; words(n)];
     let mut f = vec![0; words(n)];
     let mut q = [0; GROUP];

@@ -94,7 +94,7 @@ fn received_pads(s: &mut Session, n: usize, pads: &mut Vec<u64>, p: OddModulus) 
 }
 
 fn sent_pads(s: &mut Session, n: usize, p: OddModulus) -> Result<[Vec<u64>; 2]> {
-    let delta = s.send.delta();
+    let delta = s.delta();
     let mut pads = [Vec::with_capacity(n), Vec::with_capacity(n)];
     let (mut q, mut h): ([Block; STEP], [Block; STEP]) = ([0; STEP], [0; STEP]);
     for (_, m) in chunks(n, STEP) {

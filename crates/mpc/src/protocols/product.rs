@@ -131,7 +131,7 @@ fn recv_pads(s: &mut Session, n: usize, pads: &mut [Vec<u64>]) -> Result<Vec<u64
 }
 
 fn send_pads(s: &mut Session, n: usize, p0: &mut [Vec<u64>], p1: &mut [Vec<u64>]) -> Result<()> {
-    let delta = s.send.delta();
+    let delta = s.delta();
     let (mut q, mut h) = ([0; STEP], [0; STEP]);
     for (_, m) in chunks(n, STEP) {
         s.draw_sent(&mut q[..m])?;

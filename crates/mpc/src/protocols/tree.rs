@@ -37,7 +37,7 @@ struct Triple {
 }
 
 fn triple(s: &mut Session, n: usize) -> Result<Triple> {
-    let delta = s.send.delta();
+    let delta = s.delta();
     let plane = || vec![0; words(n)];
     let mut t = Triple { a: plane(), b: [plane(), plane()], c: [plane(), plane()] };
     let mut blocks = [0; GROUP];

@@ -56,6 +56,8 @@ pub(super) struct ClockedLink {
     out: mpsc::Sender<(f64, Vec<u8>)>,
     inc: mpsc::Receiver<(f64, Vec<u8>)>,
     inbox: Inbox<Vec<u8>>,
+    /// A message that was waited for, and when it arrives.
+    found: Option<(f64, Vec<u8>)>,
     network: Option<Network>,
     /// When the link has sent all that was given to it.
     free: f64,
@@ -69,7 +71,10 @@ pub(super) fn clocked_pair(network: Option<Network>) -> [(ClockedChannel, PartyC
     let end = |out, inc| {
         let clock = PartyClock::default();
         let (inbox, free) = (Inbox::default(), f64::NEG_INFINITY);
-        (Buffered::over(ClockedLink { out, inc, inbox, network, free, clock: clock.clone() }), clock)
+        (
+            Buffered::over(ClockedLink { out, inc, inbox, found: None, network, free, clock: clock.clone() }),
+            clock,
+        )
     };
     [end(a_out, a_in), end(b_out, b_in)]
 }
@@ -88,9 +93,18 @@ impl Link for ClockedLink {
 
     fn fill(&mut self, buf: &mut [u8]) -> Result<()> {
         self.inbox.fill(buf, || {
-            let (arrives, message) = self.inc.recv().map_err(|_| MpcError::Closed)?;
+            let found = self.found.take().map_or_else(|| self.inc.recv(), Ok);
+            let (arrives, message) = found.map_err(|_| MpcError::Closed)?;
             self.clock.not_before(arrives);
             Ok(message)
         })
+    }
+
+    /// By the clocks: what the thread waits for here has come once its own clock has reached the arrival.
+    fn ready(&mut self) -> bool {
+        if self.inbox.is_empty() && self.found.is_none() {
+            self.found = self.inc.recv().ok();
+        }
+        !self.inbox.is_empty() || self.found.as_ref().is_none_or(|(arrives, _)| *arrives <= self.clock.now())
     }
 }

@@ -139,19 +139,41 @@ impl Monitor {
 
     /// Room for the marks of one thread.
     pub(crate) fn marks(&self) -> Marks<'_> {
-        Marks { monitor: self, first: vec![NONE; self.largest.len()], outside: vec![0; self.images] }
+        let (first, outside) = (vec![NONE; self.largest.len()], vec![0; self.images]);
+        Marks { monitor: self, first, outside, spill: Vec::new() }
     }
 }
 
 /// The marks of one thread; they reach the [`Monitor`] on drop, whether there are any or not.
+///
+/// Values come as part of the row of a feature, from an image on. A part may go on in the rows behind it, with which it lies in one piece.
 #[derive(Debug)]
 pub(crate) struct Marks<'a> {
     monitor: &'a Monitor,
     first: Vec<First>,
     outside: Vec<u64>,
+    /// Counts of the values of a part that is longer than its row.
+    spill: Vec<u64>,
 }
 
 impl Marks<'_> {
+    /// Lets `f` add to the counts of `len` values from image `start` on.
+    fn counted<R>(&mut self, start: usize, len: usize, f: impl FnOnce(&mut [u64]) -> R) -> R {
+        if let Some(outside) = self.outside.get_mut(start..start + len) {
+            return f(outside);
+        }
+        let images = self.outside.len();
+        self.spill.clear();
+        self.spill.resize(len, 0);
+        let found = f(&mut self.spill);
+        let mut image = start % images;
+        for count in &self.spill {
+            self.outside[image] = self.outside[image].saturating_add(*count);
+            image = if image + 1 == images { 0 } else { image + 1 };
+        }
+        found
+    }
+
     /// `out = round_half_even(x / scale)`, clamped to the bound, of part of a row of a fixed tensor: images from `start` on.
     pub(crate) fn quantize(
         &mut self,
@@ -161,9 +183,9 @@ impl Marks<'_> {
         out: &mut [i64],
     ) {
         let inverse = 1.0 / scale;
-        let outside = &mut self.outside[start..start + x.len()];
         let kernel = if bound < 1 << 50 { kernels::quantize } else { kernels::quantize_wide };
-        let (largest, first) = kernel(x, inverse, bound as f64, out, outside);
+        let (largest, first) =
+            self.counted(start, x.len(), |outside| kernel(x, inverse, bound as f64, out, outside));
         self.monitor.see(tensor, largest);
         self.note(tensor, (feature, start), first, |i| x[i], x.len());
     }
@@ -175,7 +197,8 @@ impl Marks<'_> {
         (feature, start): (usize, usize),
         x: &mut [i64],
     ) {
-        let (largest, first) = kernels::outside_fixed(x, bound, &mut self.outside[start..start + x.len()]);
+        let (largest, first) =
+            self.counted(start, x.len(), |outside| kernels::outside_fixed(x, bound, outside));
         self.monitor.see(tensor, largest);
         self.note(tensor, (feature, start), first, |i| x[i] as f64 * scale, x.len());
         kernels::clamp(i64::try_from(bound).unwrap_or(i64::MAX), x);
@@ -188,7 +211,7 @@ impl Marks<'_> {
         (feature, start): (usize, usize),
         x: &mut [f64],
     ) {
-        let first = kernels::outside_real(x, bound, &mut self.outside[start..start + x.len()]);
+        let first = self.counted(start, x.len(), |outside| kernels::outside_real(x, bound, outside));
         self.note(tensor, (feature, start), first, |i| x[i], x.len());
         kernels::saturate(bound, x);
     }
@@ -206,7 +229,8 @@ impl Marks<'_> {
         }
         let index = usize::try_from(first).unwrap_or(usize::MAX);
         let value = value(index.min(len - 1));
-        let at = if index < len { (feature, start + index) } else { NONE.at };
+        let (images, image) = (self.outside.len(), start + index.min(len));
+        let at = if index < len { (feature + image / images, image % images) } else { NONE.at };
         self.first[tensor] = self.first[tensor].or(First { at, value });
     }
 }

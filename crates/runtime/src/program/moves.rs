@@ -234,6 +234,77 @@ pub(super) fn each_row(
     data
 }
 
+/// A strided copy, line by line: neighbouring axes that are one in the source as in the result are joined.
+struct Lines {
+    /// The result's axes, the last one of which is a line.
+    shape: Vec<usize>,
+    steps: Vec<isize>,
+}
+
+impl Lines {
+    fn new(shape: &[usize], steps: &[isize]) -> Self {
+        let mut joined = Self { shape: Vec::new(), steps: Vec::new() };
+        for (&size, &step) in shape.iter().zip(steps).filter(|(&size, _)| size != 1) {
+            match (joined.shape.last_mut(), joined.steps.last_mut()) {
+                (Some(n), Some(s)) if *s == step.wrapping_mul(size.cast_signed()) => {
+                    (*n, *s) = (*n * size, step);
+                }
+                _ => {
+                    joined.shape.push(size);
+                    joined.steps.push(step);
+                }
+            }
+        }
+        if joined.shape.is_empty() {
+            (joined.shape, joined.steps) = (vec![1], vec![1]);
+        }
+        joined
+    }
+
+    fn copy(&self, source: &Data, base: usize, images: usize) -> Option<Data> {
+        if self.shape.contains(&0) || images == 0 {
+            return None;
+        }
+        Some(match source {
+            Data::Real(v) => Data::Real(self.copied(v, base, images, 0.0)),
+            Data::I16(v) => Data::I16(self.copied(v, base, images, 0)),
+            Data::I32(v) => Data::I32(self.copied(v, base, images, 0)),
+            Data::I64(v) => Data::I64(self.copied(v, base, images, 0)),
+        })
+    }
+
+    fn copied<T: Copy + Send + Sync>(&self, source: &[T], base: usize, images: usize, zero: T) -> Vec<T> {
+        let (outer, line) = self.shape.split_at(self.shape.len() - 1);
+        let (line, step) = (line[0], self.steps[outer.len()]);
+        let mut out = vec![zero; self.shape.iter().product::<usize>() * images];
+        out.par_chunks_mut(line * images).enumerate().for_each_init(
+            || vec![0; outer.len()],
+            |at, (number, out)| {
+                coordinates(number, outer, at);
+                let offset: isize =
+                    at.iter().zip(&self.steps).map(|(&c, s)| c.cast_signed().wrapping_mul(*s)).sum();
+                let first = base.wrapping_add_signed(offset);
+                match (step, images) {
+                    (1, _) => out.copy_from_slice(&source[first * images..][..line * images]),
+                    (0, 1) => out.fill(source[first]),
+                    (_, 1) => {
+                        for (i, out) in out.iter_mut().enumerate() {
+                            *out = source[first.wrapping_add_signed(i.cast_signed() * step)];
+                        }
+                    }
+                    _ => {
+                        for (i, out) in out.chunks_exact_mut(images).enumerate() {
+                            let from = first.wrapping_add_signed(i.cast_signed() * step) * images;
+                            out.copy_from_slice(&source[from..from + images]);
+                        }
+                    }
+                }
+            },
+        );
+        out
+    }
+}
+
 /// Runs one of the moving operations.
 ///
 /// # Errors
@@ -245,6 +316,16 @@ pub(super) fn run(op: &Op, tensors: &[Tensor], values: &Values<'_>) -> Result<Da
         OpKind::Pad { value, .. } => value,
         _ => 0.0,
     };
+    if let (Map::Strided { base, steps }, 1) = (&map, op.inputs.len()) {
+        let source = operand(op, 0, tensors, values)?;
+        let output = &tensors[op.output];
+        // Integers that are stored wider than before are copied row by row.
+        let alike = source.storage() == Storage::of(output);
+        let lines = alike.then(|| Lines::new(&output.shape, steps));
+        if let Some(moved) = lines.and_then(|l| l.copy(source, *base, values.images)) {
+            return Ok(moved);
+        }
+    }
     let held =
         (0..op.inputs.len()).map(|i| operand(op, i, tensors, values)).collect::<Result<Vec<_>, _>>()?;
     Ok(each_row(&tensors[op.output], values.images, |_, at, row, scratch| match map.source(at) {

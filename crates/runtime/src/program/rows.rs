@@ -11,6 +11,8 @@ use rayon::prelude::*;
 const CHUNK: usize = 512;
 /// Features whose network inputs are transposed together.
 const GROUP: usize = 16;
+/// Values of one piece of tensors of few images.
+const PIECE: usize = CHUNK * GROUP;
 /// Distance of their rows: not a multiple of 4 KiB, which would put all on the same lines of the first-level cache.
 const STRIDE: usize = CHUNK + 8;
 
@@ -74,6 +76,36 @@ impl<'a> RowRunner<'a> {
                 }
             }
         }
+    }
+
+    /// Runs the program on values `start..end` of all tensors, which lie feature by feature in one piece; `outputs` are these parts of the
+    /// stores. For programs that [`Self::in_one_piece`] is true of.
+    fn run_piece(
+        &self,
+        scratch: &mut RowScratch<'_>,
+        (start, end): (usize, usize),
+        outputs: &mut [RowMut<'_>],
+    ) {
+        for at in (start..end).step_by(CHUNK) {
+            let count = CHUNK.min(end - at);
+            self.load(scratch, 0, 0, &[], (at, count));
+            for step in &self.program.steps {
+                self.step(scratch, step, 0, (at, count));
+            }
+            for ((_, register), row) in self.program.stores.iter().zip(&mut *outputs) {
+                match *register {
+                    Register::Real(r) => row.write_real(at - start, &scratch.real[r][..count]),
+                    Register::Fixed(r) => row.write_fixed(at - start, &scratch.fixed[r][..count]),
+                }
+            }
+        }
+    }
+
+    /// Whether no step asks for the feature that it works on, and all operands lie feature by feature.
+    fn in_one_piece(&self) -> bool {
+        let of_channels = |s: &Step| matches!(s.kind, OpKind::Prelu { .. } | OpKind::ChannelScale { .. });
+        let laid = |t: usize| matches!(self.values.slots[t], Slot::Data(_));
+        !self.program.steps.iter().any(of_channels) && self.program.loads.iter().all(|(t, _)| laid(*t))
     }
 
     fn transpose_inputs(
@@ -240,11 +272,23 @@ pub(crate) fn run_rows(program: &RowProgram, tensors: &[Tensor], values: &mut Va
     {
         let runner = RowRunner { program, values, monitor, given: None };
         let per_feature = program.stores.len().max(1);
-        let mut rows = interleave(&mut stored, images, program.features);
-        rows.par_chunks_mut(per_feature * GROUP).enumerate().for_each_init(
-            || runner.scratch(),
-            |scratch, (group, rows)| runner.run(scratch, group * GROUP, &[], rows),
-        );
+        if images < CHUNK && runner.in_one_piece() {
+            // rows of few images are short: whole blocks of features are worked on as one row
+            let total = program.features * images;
+            let mut rows = interleave(&mut stored, PIECE, total.div_ceil(PIECE));
+            rows.par_chunks_mut(per_feature).enumerate().for_each_init(
+                || runner.scratch(),
+                |scratch, (i, rows)| {
+                    runner.run_piece(scratch, (i * PIECE, total.min((i + 1) * PIECE)), rows);
+                },
+            );
+        } else {
+            let mut rows = interleave(&mut stored, images, program.features);
+            rows.par_chunks_mut(per_feature * GROUP).enumerate().for_each_init(
+                || runner.scratch(),
+                |scratch, (group, rows)| runner.run(scratch, group * GROUP, &[], rows),
+            );
+        }
     }
     for ((tensor, _), data) in program.stores.iter().zip(stored) {
         values.put(*tensor, data);

@@ -3,6 +3,8 @@
 use super::operands::OperandError;
 use super::values::{Data, InputData, InputView, Slot, Values};
 
+use super::compile::{Register, RowProgram, Step};
+use super::rows::run_rows;
 use super::{whole, Monitor, Moves, Overruns, Place};
 use crate::error::Error;
 use crate::plan::{Op, OpKind, Tensor, TensorKind};
@@ -137,4 +139,89 @@ fn inputs_are_checked_where_an_operation_takes_them_whole() {
     let overruns = Overruns::of(&[(0, monitor)], &tensors, &[place]);
     let Some(fault) = overruns.error() else { panic!("an input that is no number passed") };
     assert_eq!((fault.tensor.as_str(), fault.image, fault.element), ("x", 0, 2));
+}
+
+#[test]
+fn strided_copies_are_those_of_their_elements() {
+    let transpose = |perm: &[usize]| OpKind::Transpose { perm: perm.to_vec() };
+    let slice = |starts: &[i64], ends: &[i64], steps: &[i64]| OpKind::Slice {
+        starts: starts.to_vec(),
+        ends: ends.to_vec(),
+        steps: steps.to_vec(),
+        axes: (0..starts.len()).collect(),
+    };
+    let cases: [(OpKind, &[usize], &[usize]); 10] = [
+        (transpose(&[2, 0, 1]), &[3, 4, 5], &[5, 3, 4]),
+        (transpose(&[0, 2, 1]), &[3, 4, 5], &[3, 5, 4]),
+        (transpose(&[1, 0, 2]), &[1, 4, 5], &[4, 1, 5]),
+        (OpKind::Broadcast {}, &[4, 1], &[3, 4, 5]),
+        (OpKind::Broadcast {}, &[5], &[2, 1, 5]),
+        (OpKind::Broadcast {}, &[1], &[2, 3]),
+        (slice(&[1, 0], &[3, 5], &[1, 2]), &[4, 5], &[2, 3]),
+        (slice(&[3, 4], &[-5, 0], &[-2, -1]), &[4, 5], &[2, 4]),
+        (slice(&[1, 0], &[3, 5], &[1, 1]), &[4, 5], &[2, 5]),
+        (OpKind::Reshape {}, &[4, 5], &[2, 10]),
+    ];
+    for (kind, from, to) in cases {
+        let real = |name, shape: &[usize]| tensor(name, shape, TensorKind::Real);
+        let tensors = [real("x", from), real("y", from), real("z", to)];
+        let found = sources(&kind, &[&tensors[0]], &tensors[2]).unwrap();
+        for images in [1, 3] {
+            let x: Vec<f64> = (0..tensors[0].elements * images).map(|i| i as f64).collect();
+            let expected: Vec<f64> =
+                found.iter().flat_map(|s| x[s.unwrap().1 * images..][..images].to_vec()).collect();
+            let mut values = Values::new(3, images);
+            values.put(0, Data::Real(x));
+            let monitor = Monitor::new(3, images);
+            whole::run(&op(kind.clone(), &[0]), &tensors, &mut values, &monitor).unwrap();
+            let Some(Data::Real(z)) = values.data(2) else { panic!("z is real") };
+            assert_eq!(z, &expected, "{kind:?} {images}");
+        }
+    }
+}
+
+#[test]
+fn tensors_of_few_images_are_worked_on_in_pieces_with_the_same_marks() {
+    // More than two pieces of one image, a part of one, and rows that the pieces cut.
+    let features = 20_011;
+    let fixed = TensorKind::Fixed { scale: 0.5, bound: 100 };
+    let tensors = [tensor("x", &[features], TensorKind::Real), tensor("z", &[features], fixed)];
+    let step = Step {
+        kind: OpKind::Quantize {},
+        inputs: vec![Register::Real(0)],
+        output: Register::Fixed(0),
+        tensor: 1,
+        fixed: Some((0.5, 100)),
+        channel: 1,
+    };
+    let program = RowProgram {
+        features,
+        real_registers: 1,
+        fixed_registers: 1,
+        loads: vec![(0, Register::Real(0))],
+        steps: vec![step],
+        stores: vec![(1, Register::Fixed(0))],
+    };
+    for images in [1, 3, 600] {
+        let (wrong, also) = ((12_345, images - 1), (19_999, images / 2));
+        let mut x: Vec<f64> = (0..features * images).map(|i| (i % 83) as f64 - 41.0).collect();
+        for (feature, image) in [wrong, also] {
+            x[feature * images + image] = 77.0;
+        }
+        let expected: Vec<i64> = x.iter().map(|v| (2.0 * v).min(100.0) as i64).collect();
+        let mut values = Values::new(2, images);
+        values.put(0, Data::Real(x));
+        let monitor = Monitor::new(2, images);
+        run_rows(&program, &tensors, &mut values, &monitor);
+        let Some(Data::I16(z)) = values.data(1) else { panic!("z takes 16 bits") };
+        assert!(z.iter().map(|&v| i64::from(v)).eq(expected), "{images}");
+        assert_eq!(monitor.largest(1), 154);
+        let place = Place { stage: "stage", tensor: 1, named: 1, bound: None, answer: false };
+        let fault = Overruns::of(&[(0, monitor)], &tensors, &[place]).error().unwrap();
+        assert_eq!((fault.element, fault.image, fault.value, fault.values), (wrong.0, wrong.1, 77.0, 2));
+        let mut affected = vec![wrong.1, also.1];
+        affected.sort_unstable();
+        affected.dedup();
+        assert_eq!(fault.affected, affected);
+    }
 }

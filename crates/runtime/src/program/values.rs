@@ -50,13 +50,23 @@ impl Data {
         }
     }
 
-    /// One slice a feature, in order.
-    pub(crate) fn rows_mut(&mut self, images: usize) -> Box<dyn Iterator<Item = RowMut<'_>> + '_> {
+    /// How it is stored.
+    pub(crate) fn storage(&self) -> Storage {
         match self {
-            Self::Real(v) => Box::new(v.chunks_exact_mut(images).map(RowMut::Real)),
-            Self::I16(v) => Box::new(v.chunks_exact_mut(images).map(RowMut::I16)),
-            Self::I32(v) => Box::new(v.chunks_exact_mut(images).map(RowMut::I32)),
-            Self::I64(v) => Box::new(v.chunks_exact_mut(images).map(RowMut::I64)),
+            Self::Real(_) => Storage::Real,
+            Self::I16(_) => Storage::I16,
+            Self::I32(_) => Storage::I32,
+            Self::I64(_) => Storage::I64,
+        }
+    }
+
+    /// Slices of so many values, in order: one a feature for as many as there are images. The last one may be shorter.
+    pub(crate) fn rows_mut(&mut self, values: usize) -> Box<dyn Iterator<Item = RowMut<'_>> + '_> {
+        match self {
+            Self::Real(v) => Box::new(v.chunks_mut(values).map(RowMut::Real)),
+            Self::I16(v) => Box::new(v.chunks_mut(values).map(RowMut::I16)),
+            Self::I32(v) => Box::new(v.chunks_mut(values).map(RowMut::I32)),
+            Self::I64(v) => Box::new(v.chunks_mut(values).map(RowMut::I64)),
         }
     }
 

@@ -56,7 +56,12 @@ pub(super) fn run(
             products::top_k(reals()?, (input, output), *axis, (*largest, *what), values.images)
         }
         OpKind::Softmax { axis } => softmax(reals()?, &input.shape, *axis, values.images),
-        _ => moves::run(op, tensors, values)?,
+        _ => {
+            // What moves is finite already.
+            let moved = moves::run(op, tensors, values)?;
+            values.put(op.output, moved);
+            return Ok(());
+        }
     };
     if let Data::Real(v) = &mut result {
         saturate(v, op.output, values.images, monitor);

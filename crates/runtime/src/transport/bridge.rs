@@ -322,6 +322,10 @@ impl Channel for Bridge {
         }
     }
 
+    fn ready(&mut self) -> bool {
+        !self.incoming.is_empty() || self.incoming.is_closed()
+    }
+
     fn recv(&mut self) -> Result<Frame, Error> {
         // Only the greeting may be received before anything was sent.
         let limit = if self.traffic.sent == 0 { self.handshake } else { self.idle };

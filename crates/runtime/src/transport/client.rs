@@ -74,6 +74,23 @@ impl Stream {
         }
     }
 
+    /// Whether bytes, the end or an error have come.
+    pub(super) fn ready(&mut self) -> bool {
+        if let Self::Tls(s) = self {
+            // What came with earlier bytes; reading tells what is wrong with it.
+            if s.conn.process_new_packets().map_or(true, |state| state.plaintext_bytes_to_read() > 0) {
+                return true;
+            }
+        }
+        let tcp = self.tcp();
+        if tcp.set_nonblocking(true).is_err() {
+            return true;
+        }
+        let seen = tcp.peek(&mut [0]);
+        // Where the socket does not wait any more, reading tells.
+        tcp.set_nonblocking(false).is_err() || !seen.is_err_and(|e| e.kind() == ErrorKind::WouldBlock)
+    }
+
     /// Appends up to `limit` bytes; stops at the end, and at an error, with what came before it in the buffer.
     pub(super) fn append(&mut self, buffer: &mut Vec<u8>, limit: u64) -> std::io::Result<usize> {
         match self {
@@ -340,6 +357,10 @@ impl Channel for Connection {
 
     fn recv(&mut self) -> Result<Frame, Error> {
         self.channel_mut().recv()
+    }
+
+    fn ready(&mut self) -> bool {
+        self.channel_mut().ready()
     }
 
     fn traffic(&self) -> Traffic {

@@ -116,6 +116,10 @@ impl<C: Channel> Channel for Greeted<C> {
         self.first.take().map_or_else(|| self.inner.recv(), Ok)
     }
 
+    fn ready(&mut self) -> bool {
+        self.first.is_some() || self.inner.ready()
+    }
+
     fn traffic(&self) -> Traffic {
         self.inner.traffic()
     }

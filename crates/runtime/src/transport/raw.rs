@@ -64,6 +64,10 @@ impl Channel for RawConnection {
         Ok(Frame::parse(buffer.into())?)
     }
 
+    fn ready(&mut self) -> bool {
+        self.stream.ready()
+    }
+
     fn traffic(&self) -> Traffic {
         self.traffic
     }

@@ -45,6 +45,10 @@ impl<C: Channel> Channel for Recording<C> {
         Ok(frame)
     }
 
+    fn ready(&mut self) -> bool {
+        self.inner.ready()
+    }
+
     fn traffic(&self) -> Traffic {
         self.inner.traffic()
     }

@@ -146,6 +146,10 @@ impl Channel for WebSocketConnection {
         }
     }
 
+    fn ready(&mut self) -> bool {
+        self.socket.get_mut().ready()
+    }
+
     fn traffic(&self) -> Traffic {
         self.traffic
     }

@@ -39,4 +39,8 @@ impl Channel for Metered {
     fn stats(&self) -> Stats {
         self.inner.stats()
     }
+
+    fn ready(&mut self) -> bool {
+        self.inner.ready()
+    }
 }

@@ -135,7 +135,7 @@ fn rotate(table: &mut Vec<Lanes>, d: u32, turn: &Lanes) {
 
 /// The holder's pads of every label.
 fn pads(s: &mut Session, d: u32) -> Result<Vec<Lanes>> {
-    let delta = s.send.delta();
+    let delta = s.delta();
     let mut q = [0; GROUP];
     let mut keys = vec![[[0; GROUP]; 2]; d as usize];
     for pair in &mut keys {

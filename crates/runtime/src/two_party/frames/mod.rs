@@ -59,4 +59,8 @@ impl Link for FrameLink {
             Ok(frame.bytes().slice(HEADER..))
         })
     }
+
+    fn ready(&mut self) -> bool {
+        !self.inbox.is_empty() || self.frames.lock().unwrap_or_else(PoisonError::into_inner).ready()
+    }
 }
