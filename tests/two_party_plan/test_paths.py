@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 from hushnet.graph import Dense, Linear
 from hushnet.planner.two_party import methods as two_party_methods
+from hushnet.planner.two_party import paths
 from hushnet.planner.two_party.methods import PRIME, RING, Chooser, Kept
 from hushnet.planner.two_party.paths import Node, NoPath, Way, shortest
 from hushnet.planner.two_party.steps import Step
@@ -203,3 +204,24 @@ def test_choices_are_neither_slower_nor_larger_than_any_single_method(monkeypatc
     chooser.session["convfhe"] = 50_000_000
     assert [chooser.picks(2048)[n].way.name for n in "abc"] == ["cheetah", "cheetah", "cheetah"]
     assert chooser.totals(chooser.picks(2048), "abc") == (4.0, 70e6)
+
+
+@pytest.mark.parametrize("most", [1, 2, 3, 5])
+def test_networks_of_very_many_branches_have_a_path(monkeypatch, most):
+    """States beyond the most that are kept are dropped; kept ones that led to them alone are no way on."""
+    monkeypatch.setattr(paths, "MOST_STATES", most)
+    rng = np.random.default_rng(most)
+    for _ in range(50):
+        nodes = []
+        for i in range(6):
+            costs = rng.random(4)
+            ways = tuple(
+                Way(f"{a}{b}", a, b, float(c))
+                for (a, b), c in zip(itertools.product(("ring", "prime"), repeat=2), costs)
+            )
+            nodes.append(Node(f"s{i}", ("t0",), f"b{i}", ways))
+        nodes.append(Node("sum", tuple(f"b{i}" for i in range(6)), "y", (Way("add", "ring", "ring", 1.0),)))
+        conversion = flat(float(rng.random()))
+        total, picks = shortest(nodes, {"t0": "ring"}, conversion)
+        assert total == pytest.approx(price(nodes, [picks[n.name].way for n in nodes], conversion))
+        assert all(math.isfinite(p.gap) for p in picks.values())

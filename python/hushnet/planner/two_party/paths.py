@@ -136,7 +136,8 @@ def _picked(
     for moves in reversed(layers):
         earlier: dict[State, float] = {}
         for m in moves:
-            total = m.seconds + remaining[-1][m.after]
+            # of a state that was not kept nothing remains
+            total = m.seconds + remaining[-1].get(m.after, math.inf)
             if total < earlier.get(m.before, math.inf):
                 earlier[m.before] = total
         remaining.append(earlier)
@@ -146,10 +147,14 @@ def _picked(
     state = next(iter(reached[0]))
     for index, (node, moves) in enumerate(zip(nodes, layers)):
         after = remaining[index + 1]
-        taken = min((m for m in moves if m.before == state), key=lambda m: m.seconds + after[m.after])
+        taken = min((m for m in moves if m.before == state), key=lambda m: m.seconds + after.get(m.after, math.inf))
         through: dict[str, float] = {}
         for m in moves:
-            if m.way.name != taken.way.name and m.before in reached[index]:
+            if (
+                m.way.name != taken.way.name
+                and m.before in reached[index]
+                and math.isfinite(after.get(m.after, math.inf))
+            ):
                 total = reached[index][m.before] + m.seconds + after[m.after]
                 through[m.way.name] = min(total, through.get(m.way.name, math.inf))
         other = min(through, key=through.__getitem__, default=None)
