@@ -236,3 +236,24 @@ def test_states_that_are_given_up_leave_a_path(monkeypatch):
     total, picks = shortest(nodes + back, {"t0": "ring"}, flat(1.0))
     assert total >= exact
     assert total == price(nodes + back, [picks[n.name].way for n in nodes + back], flat(1.0))
+
+
+@pytest.mark.parametrize("most", [1, 2, 3, 5])
+def test_networks_of_very_many_branches_have_a_path(monkeypatch, most):
+    """States beyond the most that are kept are dropped; kept ones that led to them alone are no way on."""
+    monkeypatch.setattr(paths, "MOST_STATES", most)
+    rng = np.random.default_rng(most)
+    for _ in range(50):
+        nodes = []
+        for i in range(6):
+            costs = rng.random(4)
+            ways = tuple(
+                Way(f"{a}{b}", a, b, float(c))
+                for (a, b), c in zip(itertools.product(("ring", "prime"), repeat=2), costs)
+            )
+            nodes.append(Node(f"s{i}", ("t0",), f"b{i}", ways))
+        nodes.append(Node("sum", tuple(f"b{i}" for i in range(6)), "y", (Way("add", "ring", "ring", 1.0),)))
+        conversion = flat(float(rng.random()))
+        total, picks = shortest(nodes, {"t0": "ring"}, conversion)
+        assert total == pytest.approx(price(nodes, [picks[n.name].way for n in nodes], conversion))
+        assert all(math.isfinite(p.gap) for p in picks.values())

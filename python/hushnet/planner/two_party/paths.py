@@ -186,8 +186,12 @@ def _picked(
         taken = min((m for m in moves if m.before == state), key=lambda m: m.seconds + after.get(m.after, math.inf))
         through: dict[str, float] = {}
         for m in moves:
-            if m.way.name != taken.way.name and m.before in reached[index]:
-                total = reached[index][m.before] + m.seconds + after.get(m.after, math.inf)
+            if (
+                m.way.name != taken.way.name
+                and m.before in reached[index]
+                and math.isfinite(after.get(m.after, math.inf))
+            ):
+                total = reached[index][m.before] + m.seconds + after[m.after]
                 through[m.way.name] = min(total, through.get(m.way.name, math.inf))
         other = min(through, key=through.__getitem__, default=None)
         picks[node.name] = Pick(taken.way, other, through[other] - best if other is not None else 0.0)

@@ -12,6 +12,7 @@ from ...graph import Graph
 from ...options import TwoParty
 from ...plan import PlanError
 from ..check import check_graph
+from ..guards import between_layers, unguarded
 from ..inputs import scale_inputs
 from ..ranges import InputRanges, Ranges, from_calibration, from_intervals, input_intervals
 from ..rewrite import _prune
@@ -82,6 +83,9 @@ def prepare(
         graph = scale_targets(graph, samples, classes)
     if settings.reveal == "argmax":
         graph = strip_for_argmax(graph)
+    if samples is not None and between_layers(graph):
+        graph = unguarded(graph, from_calibration(graph, samples, settings.margin, input_range).least)
+        _prune(graph)
     graph, masks = bounded_masks(recognised(centred(graph)), lambda g: _reach(g, samples, settings.margin, input_range))
     whole = joined(divided_last(settled(fused(graph))))
     graph = constants_from_inputs(whole)
