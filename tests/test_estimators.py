@@ -325,6 +325,17 @@ def test_members_behind_a_scaler_answer_in_every_trust_model(name: str, trust: s
         np.testing.assert_allclose(result.output, model.predict_proba(rows), atol=0.02)
 
 
+@pytest.mark.parametrize("trust", ["client-aided", "two-party"])
+def test_coarse_probabilities_of_large_scores_say_why(trust: str) -> None:
+    """Logarithms of likelihoods reach hundreds, and differences of a hundredth decide where classes are even."""
+    plan = hushnet.from_sklearn(fitted(GaussianNB(), IRIS_X[::2], NAMES[::2]), trust=trust, calibration=IRIS_X[::2])
+    (said,) = plan.shortfalls
+    assert (
+        "made of scores that reach" in said and "7 bits of a probability take 1" in said and "weight_bits" not in said
+    )
+    assert plan.plan.predicted["score_range"] > 64
+
+
 @pytest.mark.parametrize("trust", ["client-aided", "two-party", "non-interactive"])
 def test_arrays_in_the_order_of_columns_are_read_row_by_row(trust: str) -> None:
     """A selection of columns, or a transpose, often lies in memory column by column: answers were wrong once."""

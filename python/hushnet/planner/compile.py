@@ -38,7 +38,7 @@ from .precision import (
     state,
     without_rows,
 )
-from .quality import UNBOUNDED, Quality, likely, measure, places, said, sequences, squashed
+from .quality import UNBOUNDED, Quality, likely, measure, places, said, sequences, squashed, steep
 from .quantise import AUTO_BITS, Quantisation, choose
 from .ranges import Ranges, from_calibration, from_intervals, hull, input_intervals, typical_outputs
 from .read import validate
@@ -198,7 +198,8 @@ def _client_aided(
                 wider = _wider(plan, lowered, error)
         if not wider:
             guessed = typical_outputs(graph, ranges.inputs) if seen is None else {}
-            return _finish(plan, prediction, seen, guessed, settings, classes)
+            scores = max((ranges.limit[t] / settings.margin for t in steep(graph)), default=0.0)
+            return _finish(plan, prediction, seen, guessed, settings, classes, scores)
         ranges = replace(ranges, limit={**ranges.limit, **wider})
     raise PlanError(
         "no range holds the values: rounding errors grow from layer to layer; use more weight_bits and activation_bits"
@@ -414,6 +415,7 @@ def _finish(
     guessed: dict[str, float],
     settings: ClientAided,
     classes: tuple[str, ...],
+    scores: float,
 ) -> Plan:
     errors: dict[str, dict[str, float]] = {}
     for name, worst in prediction.worst.items():
@@ -432,6 +434,8 @@ def _finish(
     plan.predicted["layer_errors"] = prediction.layers
     if seen:
         plan.predicted.update(said(seen, classes))
+        if scores:
+            plan.predicted["score_range"] = scores
     state(plan.document, settings.precision)
     validate(plan)
     return plan

@@ -122,6 +122,18 @@ def squashed(graph: Graph) -> dict[str, str]:
     return found
 
 
+def steep(graph: Graph) -> list[str]:
+    """What the softmax and sigmoids of :func:`squashed` read: scores."""
+    producers = {n.output: n for n in graph.nodes}
+    found = []
+    for name in squashed(graph):
+        node = producers[name]
+        while isinstance(node, Op) and node.op in _MOVES:
+            node = producers[node.inputs[0]]
+        found += node.inputs if isinstance(node, Op) else []
+    return found
+
+
 def sequences(graph: Graph) -> dict[str, tuple[tuple[int, ...], int]]:
     """Outputs that are a softmax at each of several positions (of a line, say), with shape and axis of classes."""
     found = {}

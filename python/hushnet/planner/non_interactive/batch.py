@@ -18,7 +18,7 @@ from ...plan import Plan
 from ..inputs import scale_inputs
 from ..jumps import jumps, sides, watched
 from ..precision import cheapest, state
-from ..quality import measure, places, said, squashed
+from ..quality import measure, places, said, squashed, steep
 from ..read import validate
 from ..targets import scale_targets, target_factors
 from . import primes as prime_table
@@ -113,7 +113,12 @@ def judged(
 
         rows = {k: v[:JUDGED] for k, v in samples.items()}
         labels = None if settings.labels is None else np.asarray(settings.labels)[:JUDGED]
-        exact, noise = evaluate(original, rows), predicted["noise_error"]
+        shown = steep(original)
+        wanted = replace(original, outputs=list(dict.fromkeys([*original.outputs, *shown])))
+        exact, noise = evaluate(wanted, rows), predicted["noise_error"]
+        if shown:
+            predicted["score_range"] = max(float(np.abs(exact[name]).max(initial=0.0)) for name in shown)
+        exact = {name: exact[name] for name in original.outputs}
         leaps = jumps(plan, original, [name for name in original.outputs if name not in places(original)])
         planned = run(plan, rows, also=watched(leaps)).outputs
         # jumps are told apart: noise that carries no row across one

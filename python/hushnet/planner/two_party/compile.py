@@ -14,7 +14,7 @@ from ...graph import Graph, Op
 from ...options import TwoParty
 from ...plan import Plan, PlanError, RangeError
 from ..jumps import jumps, sides, watched
-from ..quality import UNBOUNDED, Quality, measure, places, said, sequences, squashed
+from ..quality import UNBOUNDED, Quality, measure, places, said, sequences, squashed, steep
 from ..ranges import MANY_ELEMENTS, Range, Ranges, drawn_rows, hull, input_intervals, typical_outputs
 from ..read import validate
 from ..targets import target_factors
@@ -93,6 +93,9 @@ def compile_two_party(
                 raise PlanError(f"the planned run over the calibration data fails: {error}") from None
             seen, wider = {}, {error.tensor.removesuffix(".q"): 1.2 * _planned(plan, error.tensor)}
         if not wider:
+            scores = [ranges.limit[t] / settings.margin for t in steep(graph)]
+            if scores and settings.reveal == "output":
+                plan.predicted["score_range"] = max(scores)
             return _finish(plan, seen, classes)
         ranges = replace(
             ranges, limit={**ranges.limit, **{k: max(v, ranges.limit.get(k, 0.0)) for k, v in wider.items()}}
