@@ -44,7 +44,7 @@ from .ranges import Ranges, from_calibration, from_intervals, hull, input_interv
 from .read import validate
 from .rewrite import equalise_rows, rewrite
 from .tail import carried, tails
-from .targets import scale_targets, target_factors
+from .targets import scale_targets, target_centres
 from .two_party.feedback import LEAST_ROWS
 from .two_party.masking import public_patterns
 
@@ -377,7 +377,7 @@ def _seen(
     values = run(plan, samples, also=(*results.values(), *watched(leaps)))
     off = {name: _largest(values[name] - ranges.floats[name]) for name in graph.outputs}
     beside = sides(plan, graph, leaps, values, samples, off)
-    squash, index, several, columns = squashed(graph), places(graph), sequences(graph), target_factors(graph)
+    squash, index, several, columns = squashed(graph), places(graph), sequences(graph), target_centres(graph)
     found = {}
     for port in plan.document["outputs"]:
         name = port["name"]

@@ -20,7 +20,7 @@ from ..jumps import jumps, sides, watched
 from ..precision import cheapest, state
 from ..quality import measure, places, said, squashed, steep
 from ..read import validate
-from ..targets import scale_targets, target_factors
+from ..targets import scale_targets, target_centres
 from . import primes as prime_table
 from .activation import Replacement, replace_activations
 from .cost import predicted_seconds
@@ -126,7 +126,7 @@ def judged(
         off = {k: np.abs(planned[k] - v).reshape(len(v), -1).max(axis=1, initial=0.0) for k, v in exact.items()}
         off = {k: v + passed[k].get("max_error", noise) for k, v in off.items()}
         beside = sides(plan, original, leaps, planned, rows, off, noise)
-        squash, index, columns = squashed(original), places(original), target_factors(replaced)
+        squash, index, columns = squashed(original), places(original), target_centres(replaced)
         found = {
             k: measure(
                 v,

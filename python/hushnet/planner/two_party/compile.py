@@ -17,7 +17,7 @@ from ..jumps import jumps, sides, watched
 from ..quality import UNBOUNDED, Quality, measure, places, said, sequences, squashed, steep
 from ..ranges import MANY_ELEMENTS, Range, Ranges, drawn_rows, hull, input_intervals, typical_outputs
 from ..read import validate
-from ..targets import target_factors
+from ..targets import target_centres
 from . import cost, nonlinear
 from .client import Writer
 from .errors import Propagation
@@ -349,7 +349,7 @@ class _Planner:
         index = {k for k, t in zip(self.outputs, self.graph.outputs) if t in places(self.graph)}
         found = sequences(self.graph)
         several = {k: found.get(t) for k, t in zip(self.outputs, self.graph.outputs)}
-        factors = target_factors(self.graph)
+        factors = target_centres(self.graph)
         columns = {k: factors.get(t) for k, t in zip(self.outputs, self.graph.outputs)}
         off = {
             t: np.abs(outputs[k] - floats[k]).reshape(len(floats[k]), -1).max(axis=1, initial=0.0)
