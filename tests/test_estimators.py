@@ -54,6 +54,7 @@ from sklearn.preprocessing import (
     OrdinalEncoder,
     PolynomialFeatures,
     PowerTransformer,
+    SplineTransformer,
     StandardScaler,
     TargetEncoder,
 )
@@ -249,6 +250,15 @@ def test_text_is_encoded_by_the_client(step: Any, words: tuple[str, ...]) -> Non
     with pytest.raises(hushnet.UnsupportedModel) as caught:
         hushnet.from_sklearn(make_pipeline(step, LogisticRegression()).fit(x, NAMES))
     assert all(word in str(caught.value) for word in words)
+
+
+def test_a_first_step_that_is_not_read_is_left_to_clients() -> None:
+    pipeline = make_pipeline(SplineTransformer(3), StandardScaler(), LogisticRegression()).fit(IRIS_X, NAMES)
+    with pytest.raises(hushnet.UnsupportedModel, match=r"SplineTransformer.*from_sklearn\(pipeline\[1:\], calibration"):
+        hushnet.from_sklearn(pipeline)
+    made = pipeline[:1].transform(IRIS_X)
+    plan = hushnet.from_sklearn(pipeline[1:], calibration=made, batch=8)
+    np.testing.assert_array_equal(hushnet.run(plan, made[::10]).label, pipeline.predict(IRIS_X[::10]))
 
 
 def test_what_the_message_advises_works() -> None:
