@@ -54,6 +54,7 @@ from sklearn.preprocessing import (
     OrdinalEncoder,
     PolynomialFeatures,
     PowerTransformer,
+    SplineTransformer,
     StandardScaler,
     TargetEncoder,
 )
@@ -251,6 +252,15 @@ def test_text_is_encoded_by_the_client(step: Any, words: tuple[str, ...]) -> Non
     assert all(word in str(caught.value) for word in words)
 
 
+def test_a_first_step_that_is_not_read_is_left_to_clients() -> None:
+    pipeline = make_pipeline(SplineTransformer(3), StandardScaler(), LogisticRegression()).fit(IRIS_X, NAMES)
+    with pytest.raises(hushnet.UnsupportedModel, match=r"SplineTransformer.*from_sklearn\(pipeline\[1:\], calibration"):
+        hushnet.from_sklearn(pipeline)
+    made = pipeline[:1].transform(IRIS_X)
+    plan = hushnet.from_sklearn(pipeline[1:], calibration=made, batch=8)
+    np.testing.assert_array_equal(hushnet.run(plan, made[::10]).label, pipeline.predict(IRIS_X[::10]))
+
+
 def test_what_the_message_advises_works() -> None:
     x = np.column_stack([NAMES[::-1], np.where(IRIS_X[:, 0] > 6, "a", "b")])
     pipeline = make_pipeline(OneHotEncoder(), LogisticRegression()).fit(x, NAMES)
@@ -323,6 +333,17 @@ def test_members_behind_a_scaler_answer_in_every_trust_model(name: str, trust: s
     assert (result.label == model.predict(rows)).mean() >= 0.98
     if name in ("soft", "bagged"):
         np.testing.assert_allclose(result.output, model.predict_proba(rows), atol=0.02)
+
+
+@pytest.mark.parametrize("trust", ["client-aided", "two-party"])
+def test_coarse_probabilities_of_large_scores_say_why(trust: str) -> None:
+    """Logarithms of likelihoods reach hundreds, and differences of a hundredth decide where classes are even."""
+    plan = hushnet.from_sklearn(fitted(GaussianNB(), IRIS_X[::2], NAMES[::2]), trust=trust, calibration=IRIS_X[::2])
+    (said,) = plan.shortfalls
+    assert (
+        "made of scores that reach" in said and "7 bits of a probability take 1" in said and "weight_bits" not in said
+    )
+    assert plan.plan.predicted["score_range"] > 64
 
 
 @pytest.mark.parametrize("trust", ["client-aided", "two-party", "non-interactive"])

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from hushnet.planner import compile
 from hushnet.planner.quality import measure
-from hushnet.planner.targets import scale_targets, target_factors
+from hushnet.planner.targets import scale_targets, target_centres, target_factors
 from hushnet.reference.float import evaluate
 
 from tests.planner.planner_graphs import Builder
@@ -38,6 +38,27 @@ def test_a_small_target_is_as_precise_as_a_large_one(trust: str) -> None:
     assert "column_error" not in scores.predicted
 
 
+@pytest.mark.parametrize("offsets", [(1e6,), (2000.0, -5.0, 400.0)])
+@pytest.mark.parametrize("trust", ["client-aided", "two-party", "non-interactive"])
+def test_targets_far_from_zero_are_as_precise_as_what_they_differ_by(trust: str, offsets: tuple[float, ...]) -> None:
+    """Years, or prices: errors of 2^-7 of what they reach would be larger than all that they differ by."""
+    b = Builder((8,), seed=3).dense(6).op("square").dense(len(offsets))
+    b.graph.nodes[-1].weight *= np.array([5.0, 0.1, 1.0])[: len(offsets), None]
+    b.graph.nodes[-1].bias += np.array(offsets)
+    graph, x = b.done(), np.random.default_rng(0).uniform(-1, 1, (400, 8))
+    plan = compile(graph, trust=trust, calibration={"x": x[:200]}, batch=8)
+    rows = 0.9 * x[200:]
+    want = evaluate(graph, {"x": rows})[graph.outputs[0]]
+    off = np.abs(planned(plan, {"x": rows}) - want).max(axis=0) / np.ptp(want, axis=0)
+    assert plan.predicted["precision"]["reached"] >= 7 and off.max() <= 2.0**-7
+    scaled = scale_targets(graph, {"x": x})
+    (centres,) = target_centres(scaled).values()
+    assert (np.abs(centres - np.array(offsets)) < 0.5 * np.abs(offsets)).all()
+    np.testing.assert_allclose(
+        evaluate(scaled, {"x": x})[graph.outputs[0]], evaluate(graph, {"x": x})[graph.outputs[0]]
+    )
+
+
 def test_factors_follow_from_the_calibration_data_and_change_nothing_over_the_reals() -> None:
     graph, x = regression()
     scaled = scale_targets(graph, {"x": x})
@@ -52,7 +73,7 @@ def test_factors_follow_from_the_calibration_data_and_change_nothing_over_the_re
     exact = evaluate(graph, {"x": x})[graph.outputs[0]]
     wrong = exact + np.array([0.0, 1.0, 0.0]) * np.abs(exact[:, 1]).max()
     assert (
-        measure(wrong, exact, columns=factor).column
+        measure(wrong, exact, columns=np.zeros(3)).column
         > 1
         > 100 * measure(wrong, exact).likely / measure(wrong, exact).span
     )

@@ -7,11 +7,11 @@ from pathlib import Path
 from typing import Any
 
 import typer
-from rich.table import Table
 
 import hushnet
 from hushnet.cli.common import emit, out, progress_bar
 from hushnet.cli.options import Json, Threads
+from hushnet.report.fitting import Table
 
 
 def _benchmarks() -> Any:

@@ -7,13 +7,13 @@ from pathlib import Path
 from typing import Any
 
 import typer
-from rich.table import Table
 
 from hushnet import InputError
 from hushnet.assess import TRUST, Assessment, Group, assess_all
 from hushnet.cli.common import emit, in_flags, names, onnx_file, out, read_arrays, read_shapes, sentence
 from hushnet.cli.options import Batch, Calibration, Json, Shape, Until
 from hushnet.cli.progress import working
+from hushnet.report.fitting import Table
 
 
 @dataclass(frozen=True)

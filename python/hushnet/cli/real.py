@@ -8,11 +8,11 @@ from pathlib import Path
 from typing import Any, cast
 
 import numpy as np
-from rich.table import Table
 
 from hushnet import InputError, demos, zoo
 from hushnet.cli.common import out, progress_bar
 from hushnet.options import Trust
+from hushnet.report.fitting import Table
 
 _SHOWN = 20
 _COLUMNS = 4

@@ -6,12 +6,12 @@ from pathlib import Path
 from typing import Any
 
 import typer
-from rich.table import Table
 
 import hushnet
 from hushnet import zoo
 from hushnet.cli.common import emit, out
 from hushnet.cli.options import Json
+from hushnet.report.fitting import Table
 
 
 def zoo_(

@@ -276,8 +276,15 @@ def _unknown(estimator: Any) -> UnsupportedModel:
         if any(part in name for part in parts):
             problem, _, advice = reason.partition("; ")
             return refused(estimator, problem, f"{advice[:1].upper()}{advice[1:]}.")
-    known = {*_LINEAR, *FEATURES, *SCORES, *_WRAPPERS, *_OTHERS}
-    return refused(estimator, "this estimator is not known", f"These are: {', '.join(sorted(known))}.")
+    known = sorted({*_LINEAR, *FEATURES, *SCORES, *_WRAPPERS, *_OTHERS})
+    advice = f"These are: {', '.join(known)}."
+    if hasattr(estimator, "transform") and not hasattr(estimator, "predict"):
+        advice = (
+            "Where it is the first step, clients can run it themselves: compile the pipeline behind it, "
+            "hushnet.from_sklearn(pipeline[1:], calibration=pipeline[:1].transform(x)), and send what it gives. "
+            f"{advice}"
+        )
+    return refused(estimator, "this estimator is not known", advice)
 
 
 _ACTIVATIONS = {"relu": "Relu", "tanh": "Tanh", "logistic": "Sigmoid", "identity": "Identity"}

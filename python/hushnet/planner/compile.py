@@ -38,13 +38,13 @@ from .precision import (
     state,
     without_rows,
 )
-from .quality import UNBOUNDED, Quality, likely, measure, places, said, sequences, squashed
+from .quality import UNBOUNDED, Quality, likely, measure, places, said, sequences, squashed, steep
 from .quantise import AUTO_BITS, Quantisation, choose
 from .ranges import Ranges, from_calibration, from_intervals, hull, input_intervals, typical_outputs
 from .read import validate
 from .rewrite import equalise_rows, rewrite
 from .tail import carried, tails
-from .targets import scale_targets, target_factors
+from .targets import scale_targets, target_centres
 from .two_party.feedback import LEAST_ROWS
 from .two_party.masking import public_patterns
 
@@ -204,7 +204,8 @@ def _client_aided(
                 wider = _wider(plan, lowered, error)
         if not wider:
             guessed = typical_outputs(graph, ranges.inputs) if seen is None else {}
-            return _finish(plan, prediction, seen, guessed, settings, classes)
+            scores = max((ranges.limit[t] / settings.margin for t in steep(graph)), default=0.0)
+            return _finish(plan, prediction, seen, guessed, settings, classes, scores)
         ranges = replace(ranges, limit={**ranges.limit, **wider})
     raise PlanError(
         "no range holds the values: rounding errors grow from layer to layer; use more weight_bits and activation_bits"
@@ -382,7 +383,7 @@ def _seen(
     values = run(plan, samples, also=(*results.values(), *watched(leaps)))
     off = {name: _largest(values[name] - ranges.floats[name]) for name in graph.outputs}
     beside = sides(plan, graph, leaps, values, samples, off)
-    squash, index, several, columns = squashed(graph), places(graph), sequences(graph), target_factors(graph)
+    squash, index, several, columns = squashed(graph), places(graph), sequences(graph), target_centres(graph)
     found = {}
     for port in plan.document["outputs"]:
         name = port["name"]
@@ -420,6 +421,7 @@ def _finish(
     guessed: dict[str, float],
     settings: ClientAided,
     classes: tuple[str, ...],
+    scores: float,
 ) -> Plan:
     errors: dict[str, dict[str, float]] = {}
     for name, worst in prediction.worst.items():
@@ -438,6 +440,8 @@ def _finish(
     plan.predicted["layer_errors"] = prediction.layers
     if seen:
         plan.predicted.update(said(seen, classes))
+        if scores:
+            plan.predicted["score_range"] = scores
     state(plan.document, settings.precision)
     validate(plan)
     return plan

@@ -28,6 +28,8 @@ MOST_TOLD = 1023.0
 # of so many labels of a classifier one may be expected to change
 LABELS = 4000
 
+# scores from which on their size alone is why probabilities are coarse
+LARGE_SCORES = 64.0
 # rows of calibration data that may be carried across a jump (:mod:`.jumps`) before more bits are tried
 STRAYED = 0.005
 
@@ -260,7 +262,15 @@ def _falls(plan: Plan) -> bool:
 
 def _way_on(predicted: dict[str, Any]) -> str:
     """What helps against the largest part of an error."""
-    part = predicted.get("polynomial_share", 0.0)
+    part, scores = predicted.get("polynomial_share", 0.0), predicted.get("score_range", 0.0)
+    asked = predicted["precision"]["asked"]
+    if part <= MOST_OF_IT and scores >= LARGE_SCORES:
+        # an error e of scores moves a probability by tanh(e / 2) at most
+        return (
+            f"Probabilities are made of scores that reach {scores:.3g}: where two classes are even, {asked:g} bits of "
+            f"a probability take {math.log2(scores) + asked - 1:.0f} bits of a score. Labels need fewer. Fit a model "
+            "with smaller scores (more regularisation, smoother variances), or ask for less."
+        )
     if part <= MOST_OF_IT:
         return "Give more calibration data or more weight_bits and activation_bits, or ask for less."
     return (

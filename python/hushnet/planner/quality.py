@@ -63,8 +63,8 @@ class Quality:
         expected_agreement: the share of other rows whose label is expected to stay (:func:`kept`).
         place: whether the output holds places: differences of these say nothing of how precise a plan is.
         positions: labels of a row, of which ``agreement`` counts each.
-        column: what 999 rows of 1000 keep of each column, as a share of what the column reaches; of the worst one of an
-            output whose columns differ in size, else 0.
+        column: what 999 rows of 1000 keep of each column, as a share of how far the column reaches from its centre; of
+            the worst one of an output whose columns differ in size or lie far from zero, else 0.
         near, stay: of an output that jumps (:mod:`.jumps`), shares of the rows that stand near a jump, and that stay
             on their side; ``expected``, ``likely`` and ``largest`` are of rows that stay.
     """
@@ -122,6 +122,18 @@ def squashed(graph: Graph) -> dict[str, str]:
     return found
 
 
+def steep(graph: Graph) -> list[str]:
+    """What the softmax and sigmoids of :func:`squashed` read: scores."""
+    producers = {n.output: n for n in graph.nodes}
+    found = []
+    for name in squashed(graph):
+        node = producers[name]
+        while isinstance(node, Op) and node.op in _MOVES:
+            node = producers[node.inputs[0]]
+        found += node.inputs if isinstance(node, Op) else []
+    return found
+
+
 def sequences(graph: Graph) -> dict[str, tuple[tuple[int, ...], int]]:
     """Outputs that are a softmax at each of several positions (of a line, say), with shape and axis of classes."""
     found = {}
@@ -167,7 +179,8 @@ def measure(
         several: as :func:`sequences` has it: every position has a label, and a softmax of its own.
         place: whether the output is one of :func:`places`.
         noise: deviation of errors that the planned values do not have.
-        columns: factors of columns that differ in size (:mod:`.targets`): each counts against what it reaches itself.
+        columns: centres of columns that differ in size or lie far from zero (:mod:`.targets`): each counts against how
+            far it reaches from there.
         jumping: of an output that jumps, whether each row is near a jump, and whether it stays on its side.
 
     Raises:
@@ -211,15 +224,15 @@ def measure(
         min(max(expected, 0.0), 1.0),
         place,
         len(wanted) // rows if rows else 1,
-        0.0 if columns is None else _worst_column(planned[calm], exact[calm]),
+        0.0 if columns is None else _worst_column(planned[calm], exact[calm], columns),
         near,
         stay,
     )
 
 
-def _worst_column(planned: Array, exact: Array) -> float:
-    """The largest share of a column's largest value that its errors may be."""
-    tops, off = np.abs(exact).max(axis=0, initial=0.0), np.abs(planned - exact)
+def _worst_column(planned: Array, exact: Array, centres: Array) -> float:
+    """The largest share that a column's errors may be of how far it reaches from its centre."""
+    tops, off = np.abs(exact - centres).max(axis=0, initial=0.0), np.abs(planned - exact)
     return max((likely(off[:, k]) / float(top) for k, top in enumerate(tops) if top > 0), default=0.0)
 
 

@@ -1,9 +1,11 @@
-"""Scales for the columns of an output that differ in size: the targets of a regression.
+"""Scales for the columns of an output that differ in size or lie far from zero: the targets of a regression.
 
 One scale for all of them leaves a small target a few steps, or none, and a precision that counts against the largest
 one does not show it. So the last layer gives target k ``f_k`` times its value, and the client divides by ``f_k`` what
-it decrypts. Factors are powers of two and follow from the calibration data alone; they tell a client how large targets
-are beside one another, which its answers tell too. Precision then counts for every target by itself.
+it decrypts. A target that lies far from zero (a year, a price) leaves what it differs by a few steps in the same way:
+the layer gives ``f_k (y_k - c_k)``, and the client adds ``c_k``. Factors are powers of two, centres short multiples of
+one, and both follow from the calibration data alone; they tell a client how large targets are, which its answers tell
+too. Precision then counts for every target by itself, against what it differs by.
 """
 
 from __future__ import annotations
@@ -26,6 +28,10 @@ MOST_COLUMNS, SMALLER = 64, 16.0
 ROOM = 4.0
 # rows of calibration data that are looked at, of networks of many values and of others
 ROWS, LOOKED_AT, MANY_ELEMENTS = 32, 512, 1_000_000
+# a target is centred where what it differs by is so many times smaller than it is
+CENTRED = 32.0
+# less than this share of a column is no difference: binary32 hardly shows it
+LEAST = 2.0**-20
 _NAME = ".targets"
 
 
@@ -47,7 +53,7 @@ def scale_targets(graph: Graph, samples: Mapping[str, Array] | None, classes: Co
             and name not in read
             and name not in classes
             and len(shape) == 1
-            and 2 <= shape[0] <= MOST_COLUMNS
+            and 1 <= shape[0] <= MOST_COLUMNS
         ):
             found[name] = node
     if not found or samples is None or not len(next(iter(samples.values()))):
@@ -57,29 +63,77 @@ def scale_targets(graph: Graph, samples: Mapping[str, Array] | None, classes: Co
         values = evaluate(graph, {name: value[:rows] for name, value in samples.items()})
     graph = replace(graph, shapes=dict(graph.shapes), nodes=list(graph.nodes))
     for name, node in found.items():
-        tops = np.abs(values[name]).max(axis=0)
-        if not np.isfinite(tops).all():
+        if not np.isfinite(values[name]).all():
             continue
-        largest = float(tops.max())
-        wanted = np.where(tops > largest * 2.0**-200, largest / np.maximum(tops, 1e-300), 1.0)
-        factor = np.where(wanted >= SMALLER, np.exp2(np.floor(np.log2(wanted / ROOM))), 1.0)
-        if (factor == 1.0).all():
+        centre = _centres(values[name])
+        factor = _factors(np.abs(values[name] - centre).max(axis=0))
+        if (factor == 1.0).all() and not centre.any():
             continue
         inner = fresh(graph, f"{name}{_NAME}", graph.shapes[name])
         weight = np.asarray(node.weight, np.float64) * factor[:, None]
-        last: list[Node] = [
-            replace(node, output=inner, weight=weight, bias=np.asarray(node.bias, np.float64) * factor),
-            Op(inner, "channel_scale", [inner], name, {"factor": (1.0 / factor).tolist()}),
-        ]
+        bias = (np.asarray(node.bias, np.float64) - centre) * factor
         place = next(i for i, n in enumerate(graph.nodes) if n is node)
-        graph.nodes[place : place + 1] = last
+        graph.nodes[place : place + 1] = [
+            replace(node, output=inner, weight=weight, bias=bias),
+            *_undone(graph, inner, name, factor, centre),
+        ]
     return graph
+
+
+def _factors(tops: Array) -> Array:
+    """Of every column, which reaches so far from its centre."""
+    largest = float(tops.max())
+    wanted = np.where(tops > largest * 2.0**-200, largest / np.maximum(tops, 1e-300), 1.0)
+    return np.where(wanted >= SMALLER, np.exp2(np.floor(np.log2(wanted / ROOM))), 1.0)
+
+
+def _centres(values: Array) -> Array:
+    """Of every column: a multiple of a quarter of its range, as a power of two; zero where it is near zero."""
+    low, high = values.min(axis=0), values.max(axis=0)
+    half, top = (high - low) / 2, np.maximum(np.abs(low), np.abs(high))
+    centre = np.zeros(len(half))
+    for k in np.flatnonzero((half > LEAST * top) & (top > CENTRED * half)):
+        step = 2.0 ** math.floor(math.log2(half[k] / 2))
+        centre[k] = round((low[k] + high[k]) / 2 / step) * step
+    return centre
+
+
+def _undone(graph: Graph, inner: str, name: str, factor: Array, centre: Array) -> list[Node]:
+    """The client's way from what a layer gives to an output."""
+    if not centre.any():
+        return [Op(inner, "channel_scale", [inner], name, {"factor": (1.0 / factor).tolist()})]
+    count = len(factor)
+    if count == 1:
+        return [Op(inner, "affine", [inner], name, {"mul": 1.0 / float(factor[0]), "add": float(centre[0])})]
+    # a one behind the columns, then y / f + 1 c
+    longer = fresh(graph, f"{inner}.one", (count + 1,))
+    indices, weights = [list(range(count)), [count] * count], [(1.0 / factor).tolist(), centre.tolist()]
+    return [
+        Op(longer, "pad", [inner], longer, {"pads": [0, 1], "value": 1.0}),
+        Op(inner, "interpolate", [longer], name, {"axis": 0, "indices": indices, "weights": weights}),
+    ]
 
 
 def target_factors(graph: Graph) -> dict[str, Array]:
     """By name of an output the factors that :func:`scale_targets` gave its columns."""
-    return {
-        node.output: 1.0 / np.asarray(node.attrs["factor"])
-        for node in graph.nodes
-        if isinstance(node, Op) and node.op == "channel_scale" and node.name.endswith(_NAME)
-    }
+    return {name: factor for name, (factor, _) in _undoing(graph).items()}
+
+
+def target_centres(graph: Graph) -> dict[str, Array]:
+    """By name of an output with factors or centres, the centres of its columns."""
+    return {name: centre for name, (_, centre) in _undoing(graph).items()}
+
+
+def _undoing(graph: Graph) -> dict[str, tuple[Array, Array]]:
+    found = {}
+    for node in graph.nodes:
+        if isinstance(node, Op) and node.name.endswith(_NAME) and node.output in graph.outputs:
+            if node.op == "channel_scale":
+                factor = 1.0 / np.asarray(node.attrs["factor"])
+                found[node.output] = factor, np.zeros(len(factor))
+            elif node.op == "affine":
+                found[node.output] = np.array([1.0 / node.attrs["mul"]]), np.array([node.attrs["add"]])
+            elif node.op == "interpolate":
+                inverse, centre = (np.asarray(v) for v in node.attrs["weights"])
+                found[node.output] = 1.0 / inverse, centre
+    return found

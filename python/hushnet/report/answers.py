@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from rich.table import Table
+from .fitting import Table
 
 Report = Mapping[str, Any]
 

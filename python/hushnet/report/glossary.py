@@ -6,7 +6,8 @@ from collections.abc import Iterator
 from typing import Any
 
 from rich.console import Group
-from rich.table import Table
+
+from .fitting import Table
 
 _ANSWERS = {
     "Agreement": "Share of the calibration rows whose label under the plan is that of the original network.",

@@ -11,11 +11,11 @@ from collections.abc import Mapping
 from typing import Any
 
 from rich.console import Group
-from rich.table import Table
 
 from .. import _native
 from ..plan import Plan
 from .answers import answers
+from .fitting import Table, listed
 
 Report = Mapping[str, Any]
 
@@ -54,7 +54,7 @@ def trust(plan: Plan) -> dict[str, str]:
     last = max(i for i, s in enumerate(plan.stages) if s["kind"] == "decrypt")
     tail = [op["op"] for s in plan.stages[last:] if s["kind"] == "client" for op in s["ops"]]
     if any(op not in ("reshape", "transpose") for op in tail):
-        learns["client_learns"] += f"; what it computes its results from (before {', '.join(tail)})"
+        learns["client_learns"] += f"; what it computes its results from (before {', '.join(dict.fromkeys(tail))})"
     return {"mode": "non-interactive", **LEARNS, **learns}
 
 
@@ -244,7 +244,7 @@ def tables(report: Report, size: Any, seconds: Any) -> Group:
         what = (
             layer.get("method")
             or layer.get("geometry")
-            or (", ".join(layer["ops"]) if layer["kind"] == "client" else layer["kind"])
+            or (listed(layer["ops"]) if layer["kind"] == "client" else layer["kind"])
         )
         reach = (
             f"{layer['reached']:.4g} of {layer['range']:.4g}"

@@ -7,12 +7,12 @@ from typing import Any
 
 from rich.console import Group
 from rich.panel import Panel
-from rich.table import Table
 from rich.text import Text
 
 from ..plan import Plan
 from . import answers, non_interactive, two_party
 from .explain import TRUST
+from .fitting import Table, listed
 from .glossary import GLOSSARY, glossary
 
 Report = Mapping[str, Any]
@@ -120,7 +120,7 @@ def _layers(report: Report) -> Group:
         precision.add_column(column, justify="left" if column == "layer" else "right")
     for layer in report["layers"]:
         if layer["kind"] == "client":
-            ops = ", ".join(op for op in layer["ops"] if op not in ("quantize", "dequantize")) or "encode or decode"
+            ops = listed(op for op in layer["ops"] if op not in ("quantize", "dequantize")) or "encode or decode"
             costs.add_row(layer["name"], f"client: {ops}", "", "", seconds(layer["seconds_client"]), style="dim")
             continue
         traffic = (size(layer["bytes_up"]), size(layer["bytes_down"]))

@@ -10,7 +10,6 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from rich.console import Group
-from rich.table import Table
 
 from .. import _native
 from ..plan import Plan
@@ -19,6 +18,7 @@ from ..reference import methods
 from ..reference.matrices import Sizes
 from ..reference.two_party import off_fraction
 from .answers import answers
+from .fitting import Table, listed
 
 Report = Mapping[str, Any]
 
@@ -215,7 +215,7 @@ def _stage(
 def _what(plan: Plan, stage: dict[str, Any]) -> str:
     kind = stage["kind"]
     if kind == "client":
-        return ", ".join(op["op"] for op in stage["ops"])
+        return listed(op["op"] for op in stage["ops"])
     if kind == "linear":
         g = stage["geometry"]
         if g["type"] == "dense":

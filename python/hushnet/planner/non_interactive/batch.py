@@ -18,9 +18,9 @@ from ...plan import Plan
 from ..inputs import scale_inputs
 from ..jumps import jumps, sides, watched
 from ..precision import cheapest, state
-from ..quality import measure, places, said, squashed
+from ..quality import measure, places, said, squashed, steep
 from ..read import validate
-from ..targets import scale_targets, target_factors
+from ..targets import scale_targets, target_centres
 from . import primes as prime_table
 from .activation import Replacement, replace_activations
 from .cost import predicted_seconds
@@ -113,7 +113,12 @@ def judged(
 
         rows = {k: v[:JUDGED] for k, v in samples.items()}
         labels = None if settings.labels is None else np.asarray(settings.labels)[:JUDGED]
-        exact, noise = evaluate(original, rows), predicted["noise_error"]
+        shown = steep(original)
+        wanted = replace(original, outputs=list(dict.fromkeys([*original.outputs, *shown])))
+        exact, noise = evaluate(wanted, rows), predicted["noise_error"]
+        if shown:
+            predicted["score_range"] = max(float(np.abs(exact[name]).max(initial=0.0)) for name in shown)
+        exact = {name: exact[name] for name in original.outputs}
         leaps = jumps(plan, original, [name for name in original.outputs if name not in places(original)])
         planned = run(plan, rows, also=watched(leaps)).outputs
         # jumps are told apart: noise that carries no row across one
@@ -121,7 +126,7 @@ def judged(
         off = {k: np.abs(planned[k] - v).reshape(len(v), -1).max(axis=1, initial=0.0) for k, v in exact.items()}
         off = {k: v + passed[k].get("max_error", noise) for k, v in off.items()}
         beside = sides(plan, original, leaps, planned, rows, off, noise)
-        squash, index, columns = squashed(original), places(original), target_factors(replaced)
+        squash, index, columns = squashed(original), places(original), target_centres(replaced)
         found = {
             k: measure(
                 v,

@@ -14,10 +14,10 @@ from ...graph import Graph, Op
 from ...options import TwoParty
 from ...plan import Plan, PlanError, RangeError
 from ..jumps import jumps, sides, watched
-from ..quality import UNBOUNDED, Quality, measure, places, said, sequences, squashed
+from ..quality import UNBOUNDED, Quality, measure, places, said, sequences, squashed, steep
 from ..ranges import MANY_ELEMENTS, Range, Ranges, drawn_rows, hull, input_intervals, typical_outputs
 from ..read import validate
-from ..targets import target_factors
+from ..targets import target_centres
 from . import cost, nonlinear
 from .client import Writer
 from .errors import Propagation
@@ -84,6 +84,9 @@ def compile_two_party(
                 raise PlanError(f"the planned run over the calibration data fails: {error}") from None
             seen, wider = {}, {error.tensor.removesuffix(".q"): 1.2 * _planned(plan, error.tensor)}
         if not wider:
+            scores = [ranges.limit[t] / settings.margin for t in steep(graph)]
+            if scores and settings.reveal == "output":
+                plan.predicted["score_range"] = max(scores)
             return _finish(plan, seen, classes)
         ranges = replace(
             ranges, limit={**ranges.limit, **{k: max(v, ranges.limit.get(k, 0.0)) for k, v in wider.items()}}
@@ -330,7 +333,7 @@ class _Planner:
         index = {k for k, t in zip(self.outputs, self.graph.outputs) if t in places(self.graph)}
         found = sequences(self.graph)
         several = {k: found.get(t) for k, t in zip(self.outputs, self.graph.outputs)}
-        factors = target_factors(self.graph)
+        factors = target_centres(self.graph)
         columns = {k: factors.get(t) for k, t in zip(self.outputs, self.graph.outputs)}
         off = {
             t: np.abs(outputs[k] - floats[k]).reshape(len(floats[k]), -1).max(axis=1, initial=0.0)
