@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import fcntl
 import gzip
 import json
 import os
@@ -21,6 +22,8 @@ from tests.wheels.probe import drawn, exact, network
 
 ROOT = Path(__file__).resolve().parent.parent
 WEB = ROOT / "web"
+# The first of these tests builds the package.
+pytestmark = pytest.mark.timeout(1900)
 # Most bytes of all that a page downloads, compressed.
 LIMIT = 1_500_000
 
@@ -46,7 +49,11 @@ def built() -> Path:
         return WEB / "dist"
     if why := lacking():
         pytest.skip(why)
-    done = subprocess.run(["make", "web"], cwd=ROOT, capture_output=True, text=True, timeout=1800)
+    # One process of the tests at a time; the others find it built.
+    (ROOT / "target").mkdir(exist_ok=True)
+    with open(ROOT / "target/web.lock", "w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        done = subprocess.run(["make", "web"], cwd=ROOT, capture_output=True, text=True, timeout=1800)
     assert done.returncode == 0, done.stdout[-1500:] + done.stderr[-3000:]
     return WEB / "dist"
 
@@ -76,14 +83,12 @@ def compiled(trust: str, **options: Any) -> hushnet.Model:
     return hushnet.compile(network(activation), trust=trust, calibration=drawn((64, 1, 6, 6), 5, 1.0), **options)
 
 
-@pytest.mark.timeout(1900)
 def test_all_that_a_page_downloads_is_small(built: Path) -> None:
     sizes = {p.name: len(gzip.compress(p.read_bytes(), 9)) for p in built.rglob("*") if p.suffix in (".js", ".wasm")}
     assert {"index.js", "worker.js", "hushnet_wasm_bg.wasm"} <= set(sizes)
     assert sum(sizes.values()) <= LIMIT, sizes
 
 
-@pytest.mark.timeout(1900)
 @pytest.mark.parametrize("options", [{}, {"batch": 1}, {"batch": 2048}])
 def test_client_aided_answers_are_those_of_python(built: Path, options: dict) -> None:
     model, x = compiled("client-aided", **options), drawn((5, 1, 6, 6), 6, 0.9)
@@ -98,7 +103,6 @@ def test_client_aided_answers_are_those_of_python(built: Path, options: dict) ->
     assert told["progress"] > 0 and told["traffic"]["sent"] > x.nbytes
 
 
-@pytest.mark.timeout(1900)
 @pytest.mark.parametrize("trust", ["two-party", "non-interactive"])
 def test_other_trust_models_answer_within_their_error(built: Path, trust: str) -> None:
     model, x = compiled(trust), drawn((3, 1, 6, 6), 6, 0.9)
@@ -110,7 +114,6 @@ def test_other_trust_models_answer_within_their_error(built: Path, trust: str) -
     )
 
 
-@pytest.mark.timeout(1900)
 def test_several_layers_and_numbers_of_64_bits(built: Path) -> None:
     net = Net((2, 8, 8), seed=4)
     net.conv(2, 4, (3, 3), strides=[2, 2])
@@ -126,7 +129,6 @@ def test_several_layers_and_numbers_of_64_bits(built: Path) -> None:
         assert np.array_equal(values(answer), connection.infer(x).output)
 
 
-@pytest.mark.timeout(1900)
 def test_what_goes_wrong_is_said_as_python_says_it(built: Path, tmp_path: Path) -> None:
     model, x = compiled("client-aided"), drawn((2, 1, 6, 6), 6, 0.9)
     tokens = tmp_path / "tokens"
