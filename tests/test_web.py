@@ -154,6 +154,17 @@ def test_what_goes_wrong_is_said_as_python_says_it(built: Path, tmp_path: Path) 
     assert gone["kind"] == "TransportError" and "no connection" in gone["message"]
 
 
+def test_a_script_of_the_command_line_may_connect(built: Path) -> None:
+    """Workers do not take all flags that such a process has."""
+    with hushnet.serve(compiled("client-aided")) as server:
+        script = f"""import {{ connect }} from "{(built / "index.js").as_uri()}";
+            const session = await connect("ws://127.0.0.1:{server.port}");
+            console.log(session.trust); await session.close();"""
+        command = ["node", "--experimental-websocket", "--no-warnings", "--input-type=module", "-e", script]
+        done = subprocess.run(command, capture_output=True, text=True, timeout=120)
+    assert done.stdout == "client-aided\n", done.stderr
+
+
 def test_randomness_comes_from_the_page_and_keys_stay(built: Path) -> None:
     """All that the module takes from outside: no import but these could carry a key out."""
     glue = (built / "wasm/hushnet_wasm.js").read_text()

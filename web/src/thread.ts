@@ -28,7 +28,8 @@ export async function programBytes(): Promise<BufferSource> {
 export async function spawn(): Promise<Thread> {
   if (inNode) {
     const { Worker: NodeWorker } = await node("worker_threads");
-    const worker = new NodeWorker(new URL("./worker.js", import.meta.url));
+    // The flags of this process are for its own script: some of them no worker takes.
+    const worker = new NodeWorker(new URL("./worker.js", import.meta.url), { execArgv: [] });
     return {
       post: (request) => worker.postMessage(request),
       listen: (take, failed) => {
