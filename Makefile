@@ -1,4 +1,4 @@
-# make setup | demo | test | constant-time | lint | licences | wheel | wheels | docs | bench-quick | fuzz-quick | peers | clean; each does all its own set-up.
+# make setup | demo | test | constant-time | lint | licences | wheel | wheels | web | docs | bench-quick | fuzz-quick | peers | clean; each does all its own set-up.
 SHELL := /bin/bash
 PYTHON ?= $(shell for v in python3.12 python3.11 python3.10 python3.13 python3; do \
 	$$v -c 'import sys; sys.exit(sys.version_info < (3, 10))' 2>/dev/null && echo $$v && break; done)
@@ -26,7 +26,7 @@ export RUSTUP_HOME := $(TOOLCHAIN)/rustup
 NEEDS_CARGO := $(TOOLCHAIN)/.installed
 endif
 
-.PHONY: setup demo test test-rust test-python constant-time lint licences wheel wheels docs bench-quick soak fuzz-quick fuzz-corpus peers clean
+.PHONY: setup demo test test-rust test-python constant-time lint licences wheel wheels web docs bench-quick soak fuzz-quick fuzz-corpus peers clean
 
 setup: $(VENV)/.built $(VENV)/.benchmarks
 
@@ -139,6 +139,30 @@ wheels: $(ZIG)/.installed $(NEEDS_CARGO)
 	echo "== source archive"; maturin sdist --out target/wheels
 	$(PYTHON) -m tests.wheels target/wheels --no-install
 
+# The browser's client, an npm package in web/dist: the WebAssembly module with its glue, and TypeScript over it (docs/browser.md).
+BINDGEN := target/bindgen/debug/hushnet-bindgen
+WASM := target/wasm32-unknown-unknown/web/hushnet_wasm.wasm
+$(BINDGEN): web/bindgen/Cargo.lock web/bindgen/src/main.rs $(NEEDS_CARGO)
+	@echo "== wasm-bindgen in target/bindgen"
+	@cargo build -q --manifest-path web/bindgen/Cargo.toml --target-dir target/bindgen --locked && touch $@
+
+web/node_modules/.installed: web/package-lock.json
+	@command -v npm >/dev/null || { echo "Node 20 with npm is needed"; exit 1; }
+	@echo "== TypeScript in web/node_modules"
+	@cd web && npm ci --silent --no-audit --no-fund
+	@touch $@
+
+web: $(BINDGEN) web/node_modules/.installed
+	@if command -v rustup >/dev/null; then rustup target add wasm32-unknown-unknown 2>/dev/null; fi
+	@echo "== the client as WebAssembly"
+	@cargo build -q -p hushnet-wasm --lib --target wasm32-unknown-unknown --profile web --locked
+	@if [ ! -e web/dist/index.js ] || [ -n "$$(find $(WASM) web/src web/tsconfig.json -newer web/dist/index.js -type f)" ]; then \
+		rm -rf web/dist web/src/wasm && \
+		$(BINDGEN) $(WASM) web/src/wasm && \
+		(cd web && node_modules/.bin/tsc) && cp -r web/src/wasm web/dist/wasm && touch web/dist/index.js; \
+	fi
+	@echo "== web/dist: $$(cat web/dist/*.js web/dist/wasm/*.js web/dist/wasm/*.wasm | gzip -9 | wc -c) bytes, gzipped"
+
 # The documentation site, in out/docs: strict, a link that leads nowhere is an error. Its tools have an environment of their own.
 out/.docs: docs/requirements.txt
 	@echo "== tools of the documentation site in out/.docs"
@@ -197,4 +221,4 @@ $(PEERS)/seal/.installed $(PEERS)/openfhe/.installed: $(PEERS)/%/.installed:
 	@touch $@
 
 clean:
-	rm -rf $(VENV) target out
+	rm -rf $(VENV) target out web/dist web/node_modules web/src/wasm

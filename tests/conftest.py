@@ -9,7 +9,17 @@ import pytest
 
 ROOT = Path(__file__).resolve().parent.parent
 LEFT_OUT = shutil.ignore_patterns(
-    "target", ".venv", ".git", "__pycache__", ".pytest_cache", ".hypothesis", "*.so", "out", "shared"
+    "target",
+    ".venv",
+    ".git",
+    "__pycache__",
+    ".pytest_cache",
+    ".hypothesis",
+    "*.so",
+    "out",
+    "shared",
+    "node_modules",
+    "dist",
 )
 
 

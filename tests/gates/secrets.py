@@ -162,6 +162,8 @@ CLIENT_FILES: dict[str, tuple[str, ...]] = {
         "runtime/src/session/client.rs",
         "runtime/src/transport/client.rs",
         "python/src/client.rs",
+        "wasm/src/host.rs",
+        "wasm/src/session.rs",
     ),
     "client-aided": (
         "rlwe/src/coefficients/client.rs",
@@ -222,7 +224,9 @@ def of_methods(sources: dict[str, Source], half: str) -> dict[str, set[str]]:
 
 def problems(root: Path) -> list[str]:
     """Names of the other side's secrets, secrets without a class, and what the tables name and the tree lacks."""
-    sources = {s.path.removeprefix("crates/"): s for crate in (*CRATES, "python") for s in rust.sources(root, crate)}
+    sources = {
+        s.path.removeprefix("crates/"): s for crate in (*CRATES, "python", "wasm") for s in rust.sources(root, crate)
+    }
     asking, answering = of_methods(sources, "client"), of_methods(sources, "server")
     client, server = CLIENT | asking, SERVER | answering
     client_files = {**CLIENT_FILES, "two-party": (*CLIENT_FILES["two-party"], *asking)}

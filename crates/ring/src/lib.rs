@@ -7,6 +7,7 @@
 #![cfg_attr(test, allow(clippy::unwrap_used))]
 
 pub mod aligned;
+pub mod clock;
 pub mod error;
 pub mod exact;
 pub mod kernels;

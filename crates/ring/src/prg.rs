@@ -185,6 +185,9 @@ fn keystream_portable(cipher: &Aes128, counters: Blocks, mask: u64, out: &mut [u
     }
 }
 
+/// Words of the longest mask: the counter of its blocks has 32 bits.
+const MASK_WORDS: u64 = 1 << 33;
+
 /// Public mask polynomials (`docs/wire-protocol.md`): word `j` is the low `modulus_bits` of the `j`-th
 /// little-endian u64 of the AES-128-CTR keystream under a key, with the counter block
 /// `nonce[0], nonce[1], nonce[2], counter = 0, 1, ...` (four little-endian u32). The key is public.
@@ -219,8 +222,9 @@ impl MaskStream {
     ) -> Result<(), RingError> {
         expect_bits(modulus_bits)?;
         let end = start as u64 + out.len() as u64;
-        if end > 1 << 33 || !start.is_multiple_of(2) {
-            return Err(RingError::Length { what: "mask", expected: 1 << 33, got: start });
+        if end > MASK_WORDS || !start.is_multiple_of(2) {
+            let most = usize::try_from(MASK_WORDS).unwrap_or(usize::MAX);
+            return Err(RingError::Length { what: "mask", expected: most, got: start });
         }
         let counter = (start as u64 / 2) << 32;
         let first = [u64::from(nonce[0]) | u64::from(nonce[1]) << 32, u64::from(nonce[2]) | counter];

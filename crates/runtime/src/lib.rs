@@ -2,12 +2,14 @@
 
 #![cfg_attr(test, allow(clippy::unwrap_used))]
 
+#[cfg(not(target_family = "wasm"))]
 pub mod calibrate;
 pub mod channel;
 pub mod client_aided;
 pub mod compute;
 pub mod error;
 pub mod io;
+#[cfg(not(target_family = "wasm"))]
 pub mod local;
 pub mod non_interactive;
 pub mod pending;
@@ -18,6 +20,7 @@ pub mod session;
 mod store;
 pub mod tally;
 pub mod trace;
+#[cfg(not(target_family = "wasm"))]
 pub mod transport;
 pub mod two_party;
 pub mod wire;

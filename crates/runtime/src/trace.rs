@@ -1,10 +1,10 @@
 //! What a run measured, beside what the plan predicts.
 
 use crate::plan::{LinearStage, Plan, Stage};
+use hushnet_ring::clock::Instant;
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 use std::ops::{Deref, DerefMut};
-use std::time::Instant;
 
 /// Measurements of one run of one party, in any trust model. `Own` is what only its trust model measures of the whole, `Measures` what it
 /// measures of a stage; in JSON both stand beside the common fields.

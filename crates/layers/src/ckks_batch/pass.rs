@@ -5,11 +5,11 @@ use super::linear::{cut_products, products, starts};
 use super::{CircuitError, Cost, TensorSpec};
 use crate::batch::Geometry;
 use hushnet_matmul::{Cut, Scratch, Starts};
+use hushnet_ring::clock::Instant;
 use hushnet_ring::rns::{Eval, RnsPoly};
 use hushnet_ring::Isa;
 use hushnet_rlwe::ckks::CkksParams;
 use std::ops::Range;
-use std::time::Instant;
 
 /// Bytes of everything between the stages of a pass, for one piece of words: a second-level cache or two.
 const PIECE_BYTES: usize = 5 << 19;

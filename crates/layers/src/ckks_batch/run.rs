@@ -4,11 +4,11 @@ use super::circuit::{Inner, Kind};
 use super::pass::{self, Pass, Report, Step, Store, Task};
 use super::{Circuit, CircuitError, Cost};
 use hushnet_matmul::Scratch;
+use hushnet_ring::clock::Instant;
 use hushnet_ring::rns::{Eval, RnsPoly};
 use hushnet_rlwe::ckks::{Ciphertext, Evaluator, RelinKey};
 use rayon::prelude::*;
 use std::ops::ControlFlow;
-use std::time::Instant;
 
 /// Time of a stage, summed over threads.
 #[derive(Clone, Debug, Default, PartialEq)]

@@ -8,13 +8,13 @@ use super::encode::{encode_bias, encode_rows};
 use super::machine::{run, Machine};
 use super::simulate::Simulator;
 use super::PackedError;
+use hushnet_ring::clock::Instant;
 use hushnet_ring::Prg;
 use hushnet_rlwe::ckks::{Ciphertext, Encoder, Evaluator, GaloisKeys, PlainRows, Plaintext, RelinKey};
 use rayon::prelude::*;
 use std::collections::BTreeMap;
 use std::ops::ControlFlow;
 use std::sync::Arc;
-use std::time::Instant;
 
 /// One linear operation's plaintexts.
 struct Prepared {

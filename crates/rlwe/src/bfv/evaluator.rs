@@ -5,12 +5,12 @@ use super::noise::Noise;
 use super::params::BfvParams;
 use super::{BfvError, Counts, GaloisKeys, PublicKey, Tally, Turn};
 use crate::bfv::error::expect;
+use hushnet_ring::clock::Instant;
 use hushnet_ring::mac::LeftPairs;
 use hushnet_ring::rns::{Digit, Eval, RnsPoly};
 use hushnet_ring::{pack, AlignedWords};
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::OnceLock;
-use std::time::Instant;
 
 /// A ciphertext (c0, c1) in evaluation form and a bound of its noise.
 #[derive(Clone)]

@@ -16,10 +16,10 @@ use crate::session::client::half::Half;
 use crate::session::client::{receive_plan, ClientSession};
 use crate::trace::{peak_memory, shared_stages, since, RangeTrace, Trace};
 use crate::wire::{Begin, Block, End, FrameBuilder, Kind};
+use hushnet_ring::clock::Instant;
 use hushnet_ring::{ledger, pack, AlignedWords, Prg, WordsHat};
 use hushnet_rlwe::{uses, BatchContext, ClientKey, Masks};
 use rayon::prelude::*;
-use std::time::Instant;
 
 /// How a client works: how strictly it reads plans, and where it computes.
 #[derive(Clone, Debug)]

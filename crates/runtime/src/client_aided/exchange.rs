@@ -7,8 +7,8 @@ use crate::error::Error;
 use crate::program::Data;
 use crate::trace::{since, StageTrace};
 use crate::wire::{FrameBuilder, Kind, HEADER};
+use hushnet_ring::clock::Instant;
 use hushnet_ring::WordsHat;
-use std::time::Instant;
 
 /// Everything that the tiles of a stage need.
 pub(super) struct Exchange<'a> {

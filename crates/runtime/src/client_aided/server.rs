@@ -12,11 +12,11 @@ use crate::tally;
 use crate::trace::{shared_stages, since, ServerTrace};
 use crate::wire::{Begin, Block, End, Frame, FrameBuilder, Kind};
 use hushnet_layers::batch::RowStore;
+use hushnet_ring::clock::Instant;
 use hushnet_ring::pack;
 use hushnet_rlwe::{MaskId, Masks};
 use std::collections::HashMap;
 use std::ops::Range;
-use std::time::Instant;
 
 /// A plan prepared for serving; shared by all sessions.
 pub struct ServerPlan {

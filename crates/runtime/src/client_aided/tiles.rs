@@ -4,11 +4,11 @@ use crate::compute::Shelf;
 use crate::error::Error;
 use crate::plan::{GeometrySpec, LinearStage, MaskMode, Tensor, TensorKind};
 use crate::program::{Data, Monitor, RowMut, RowRunner};
+use hushnet_ring::clock::Instant;
 use hushnet_ring::{pack, AlignedWords, Prg, WordsHat};
 use hushnet_rlwe::{BatchContext, CipherScratch, ClientKey, MaskId, MaskSum, Masks};
 use rayon::prelude::*;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::time::Instant;
 use zeroize::Zeroize;
 
 /// Room of one thread of a client. Wiped on drop.

@@ -18,11 +18,11 @@ use crate::session::client::half::Half;
 use crate::session::client::{receive_plan, ClientSession};
 use crate::trace::{peak_memory, since, RangeTrace};
 use crate::wire::{Block, End, Frame, FrameBuilder, Keys, Kind};
+use hushnet_ring::clock::Instant;
 use hushnet_ring::{ledger, Prg};
 use hushnet_rlwe::ckks::client::{KeyGenerator, SecretKey};
 use hushnet_rlwe::uses;
 use rayon::prelude::*;
-use std::time::Instant;
 use zeroize::Zeroize;
 
 /// How a client works: how strictly it reads plans, and where it computes.

@@ -14,12 +14,12 @@ use crate::session::server::{welcome, Served, SessionEvent, SessionMemory};
 use crate::tally;
 use crate::trace::{Counted, ServerTrace};
 use crate::wire::{Block, Frame, FrameBuilder, Keys, Kind, HEADER};
+use hushnet_ring::clock::Instant;
 use hushnet_ring::Prg;
 use hushnet_rlwe::ckks::{Ciphertext, CkksError, CkksParams, GaloisKeys, PublicKey, RelinKey};
 use rayon::prelude::*;
 use std::ops::ControlFlow;
 use std::sync::Arc;
-use std::time::Instant;
 
 /// A plan prepared for serving, shared by all sessions.
 pub struct NonInteractiveModel {

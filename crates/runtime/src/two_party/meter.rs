@@ -1,9 +1,9 @@
 //! A channel that knows how long its end has waited for the peer.
 
 use hushnet_mpc::{Channel, Result, Stats};
+use hushnet_ring::clock::Instant;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::Arc;
-use std::time::Instant;
 
 /// Nanoseconds in `recv`, shared with the session that owns the channel.
 pub(super) type Waited = Arc<AtomicU64>;

@@ -6,9 +6,9 @@ use super::meter::Waited;
 use super::plan::TwoPartyPlan;
 use crate::trace::{peak_memory, Merge, ServerStage, ServerTrace, StageTrace, Trace};
 use hushnet_mpc::{OtKind, Party, Stats};
+use hushnet_ring::clock::Instant;
 use serde::Serialize;
 use std::sync::atomic::Ordering;
-use std::time::Instant;
 
 /// A phase: set-up, a stage, or a whole run.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize)]

@@ -9,12 +9,12 @@ use crate::program::{Data, Monitor, RowMut, RowRunner};
 use crate::trace::{since, StageTrace};
 use crate::wire::{FrameBuilder, Kind, HEADER};
 use hushnet_layers::coefficients::CoefficientClient;
+use hushnet_ring::clock::Instant;
 use hushnet_ring::Prg;
 use hushnet_rlwe::coefficients::CoefficientKey;
 use hushnet_rlwe::packed::PackedContext;
 use rayon::prelude::*;
 use std::collections::BTreeMap;
-use std::time::Instant;
 use zeroize::Zeroizing;
 
 /// What a session keeps: the seed of its masks, and the sums of masks of every stage.

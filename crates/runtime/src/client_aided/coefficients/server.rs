@@ -9,10 +9,10 @@ use crate::trace::ServerTrace;
 use crate::wire::{FrameBuilder, Kind};
 use hushnet_layers::batch::LayerError;
 use hushnet_layers::coefficients::CoefficientLinear;
+use hushnet_ring::clock::Instant;
 use hushnet_rlwe::packed::PackedContext;
 use hushnet_rlwe::CipherError;
 use std::collections::{BTreeMap, BTreeSet};
-use std::time::Instant;
 
 /// Prepared layers by stage.
 pub(in super::super) struct TileServer(BTreeMap<usize, CoefficientLinear>);

@@ -1,0 +1,176 @@
+"""The browser's client (web/, crates/wasm) in Node, against real servers: its answers are Python's."""
+
+from __future__ import annotations
+
+import fcntl
+import gzip
+import json
+import os
+import re
+import shutil
+import subprocess
+from pathlib import Path
+from typing import Any
+
+import hushnet
+import numpy as np
+import pytest
+from hushnet import _native
+
+from tests.networks import Net
+from tests.wheels.probe import drawn, exact, network
+
+ROOT = Path(__file__).resolve().parent.parent
+WEB = ROOT / "web"
+# The first of these tests builds the package.
+pytestmark = pytest.mark.timeout(1900)
+# Most bytes of all that a page downloads, compressed.
+LIMIT = 1_500_000
+
+
+def lacking() -> str:
+    """What this machine has not that the package is built and run with; "": nothing."""
+    for tool in ("node", "npm", "cargo", "rustup"):
+        if shutil.which(tool) is None:
+            return f"{tool} is not on PATH"
+    version = subprocess.run(["node", "--version"], capture_output=True, text=True).stdout
+    if not (found := re.match(r"v(\d+)", version)) or int(found[1]) < 20:
+        return f"node 20 is needed, here is {version.strip()}"
+    targets = subprocess.run(["rustup", "target", "list", "--installed"], capture_output=True, text=True, cwd=ROOT)
+    if "wasm32-unknown-unknown" not in targets.stdout:
+        return "rustup target add wasm32-unknown-unknown: Rust's library for WebAssembly is not installed"
+    return ""
+
+
+@pytest.fixture(scope="module")
+def built() -> Path:
+    """The package, built where a source is newer; as it is where HUSHNET_WEB says so."""
+    if os.environ.get("HUSHNET_WEB") == "built":
+        return WEB / "dist"
+    if why := lacking():
+        pytest.skip(why)
+    # One process of the tests at a time; the others find it built.
+    (ROOT / "target").mkdir(exist_ok=True)
+    with open(ROOT / "target/web.lock", "w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        done = subprocess.run(["make", "web"], cwd=ROOT, capture_output=True, text=True, timeout=1800)
+    assert done.returncode == 0, done.stdout[-1500:] + done.stderr[-3000:]
+    return WEB / "dist"
+
+
+def ask(url: str, *runs: dict[str, np.ndarray], **options: Any) -> dict[str, Any]:
+    """What the package answers in Node."""
+    kind = "f64" if any(x.dtype == np.float64 for run in runs for x in run.values()) else "f32"
+    given = [{k: {"shape": x.shape, "data": x.ravel().tolist()} for k, x in run.items()} for run in runs]
+    done = subprocess.run(
+        ["node", "--experimental-websocket", "--no-warnings", WEB / "test/infer.mjs"],
+        input=json.dumps({"url": url, "runs": given, "options": options, "kind": kind}),
+        capture_output=True,
+        text=True,
+        timeout=300,
+    )
+    assert done.returncode == 0, done.stderr
+    return dict(json.loads(done.stdout))
+
+
+def values(answer: dict[str, Any], name: str | None = None) -> np.ndarray:
+    output = answer["outputs"][name or next(iter(answer["outputs"]))]
+    return np.array(output["data"]).reshape(output["shape"])
+
+
+def compiled(trust: str, **options: Any) -> hushnet.Model:
+    activation = "square" if trust == "non-interactive" else "relu"
+    return hushnet.compile(network(activation), trust=trust, calibration=drawn((64, 1, 6, 6), 5, 1.0), **options)
+
+
+def test_all_that_a_page_downloads_is_small(built: Path) -> None:
+    sizes = {p.name: len(gzip.compress(p.read_bytes(), 9)) for p in built.rglob("*") if p.suffix in (".js", ".wasm")}
+    assert {"index.js", "worker.js", "hushnet_wasm_bg.wasm"} <= set(sizes)
+    assert sum(sizes.values()) <= LIMIT, sizes
+
+
+@pytest.mark.parametrize("options", [{}, {"batch": 1}, {"batch": 2048}])
+def test_client_aided_answers_are_those_of_python(built: Path, options: dict) -> None:
+    model, x = compiled("client-aided", **options), drawn((5, 1, 6, 6), 6, 0.9)
+    with hushnet.serve(model) as server:
+        url = f"ws://127.0.0.1:{server.port}"
+        told = ask(url, {"x": x}, {"x": x[:1]})
+        with hushnet.connect(url) as connection:
+            expected = connection.infer(x).output
+    assert told["errors"] == [] and told["trust"] == "client-aided" and not told["open"]
+    assert np.array_equal(values(told["answers"][0]), expected)
+    assert np.array_equal(values(told["answers"][1]), expected[:1])
+    assert told["progress"] > 0 and told["traffic"]["sent"] > x.nbytes
+
+
+@pytest.mark.parametrize("trust", ["two-party", "non-interactive"])
+def test_other_trust_models_answer_within_their_error(built: Path, trust: str) -> None:
+    model, x = compiled(trust), drawn((3, 1, 6, 6), 6, 0.9)
+    with hushnet.serve(model) as server:
+        told = ask(f"ws://127.0.0.1:{server.port}", {"x": x})
+    assert told["errors"] == [] and told["trust"] == trust
+    assert (
+        np.abs(values(told["answers"][0]) - exact(x, "square" if trust == "non-interactive" else "relu")).max() < 0.05
+    )
+
+
+def test_several_layers_and_numbers_of_64_bits(built: Path) -> None:
+    net = Net((2, 8, 8), seed=4)
+    net.conv(2, 4, (3, 3), strides=[2, 2])
+    net.op("Sigmoid")
+    net.op("GlobalAveragePool")
+    net.op("Flatten")
+    net.op("Gemm", net.last, net.weight(3, 4), transB=1)
+    net.op("Softmax", axis=1)
+    x = np.random.default_rng(8).uniform(-1, 1, (6, 2, 8, 8))
+    model = hushnet.compile(net.model(), calibration=x.astype(np.float32))
+    with hushnet.serve(model) as server, hushnet.connect(f"ws://127.0.0.1:{server.port}") as connection:
+        [answer] = ask(f"hush://127.0.0.1:{server.port}", {"x": x})["answers"]
+        assert np.array_equal(values(answer), connection.infer(x).output)
+
+
+def test_what_goes_wrong_is_said_as_python_says_it(built: Path, tmp_path: Path) -> None:
+    model, x = compiled("client-aided"), drawn((2, 1, 6, 6), 6, 0.9)
+    tokens = tmp_path / "tokens"
+    tokens.write_text("somebody right-token-of-somebody\n")
+    tokens.chmod(0o600)
+    with hushnet.serve({"first": model, "second": model}, tokens=tokens) as server:
+        url = f"ws://127.0.0.1:{server.port}"
+        [refused] = ask(url, {"x": x}, token="wrong-token-of-nobody", model="first")["errors"]
+        assert refused["kind"] == "ProtocolError" and "token" in refused["message"]
+        [absent] = ask(url, {"x": x}, token="right-token-of-somebody", model="third")["errors"]
+        assert absent["kind"] == "ProtocolError" and "no such model" in absent["message"]
+        told = ask(url, {"x": x[:, :, 1:]}, {"y": x}, {"x": x}, token="right-token-of-somebody", model="second")
+        with hushnet.connect(url, model="second", token="right-token-of-somebody") as connection:
+            for error, bad in zip(told["errors"], ({"x": x[:, :, 1:]}, {"y": x})):
+                with pytest.raises(hushnet.InputError) as caught:
+                    connection.infer(bad)
+                assert error == {"kind": "InputError", "message": error["message"], "open": True}
+                assert error["message"] in str(caught.value)
+            assert np.array_equal(values(told["answers"][0]), connection.infer(x).output)
+        wide = ask(url, {"x": 9 * x}, token="right-token-of-somebody", model="first")["answers"][0]
+        assert "tensor 'x.q'" in wide["outOfRange"]
+    [gone] = ask(url, {"x": x})["errors"]
+    assert gone["kind"] == "TransportError" and "no connection" in gone["message"]
+
+
+def test_a_script_of_the_command_line_may_connect(built: Path) -> None:
+    """Workers do not take all flags that such a process has."""
+    with hushnet.serve(compiled("client-aided")) as server:
+        script = f"""import {{ connect }} from "{(built / "index.js").as_uri()}";
+            const session = await connect("ws://127.0.0.1:{server.port}");
+            console.log(session.trust); await session.close();"""
+        command = ["node", "--experimental-websocket", "--no-warnings", "--input-type=module", "-e", script]
+        done = subprocess.run(command, capture_output=True, text=True, timeout=120)
+    assert done.stdout == "client-aided\n", done.stderr
+
+
+def test_randomness_comes_from_the_page_and_keys_stay(built: Path) -> None:
+    """All that the module takes from outside: no import but these could carry a key out."""
+    glue = (built / "wasm/hushnet_wasm.js").read_text()
+    assert "getRandomValues" in glue
+    called = set(re.findall(r"hushnetHost\.(\w+)\(", glue))
+    assert called == {"send", "receive", "progress"}
+    assert _native.__name__ and not re.search(
+        r"localStorage|indexedDB|document\.cookie|fetch\(", (built / "worker.js").read_text()
+    )

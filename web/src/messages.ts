@@ -1,0 +1,42 @@
+// What the page and the worker tell each other. No message holds a key: keys are in the worker's WebAssembly memory alone.
+
+/** An input: numbers in row-major order, images along the first axis. */
+export interface Tensor {
+  readonly shape: readonly number[];
+  readonly data: Float32Array | Float64Array;
+}
+
+/** An output of the network. */
+export interface Output {
+  readonly shape: readonly number[];
+  readonly data: Float64Array;
+}
+
+/** How far a run is. */
+export interface Progress {
+  /** Name of the stage in work. */
+  readonly stage: string;
+  /** Index of the stage, and how many there are. */
+  readonly index: number;
+  readonly stages: number;
+  /** Parts of the stage that are done, and how many there are. */
+  readonly done: number;
+  readonly parts: number;
+}
+
+/** What the page asks of the worker. */
+export type Request =
+  | { kind: "open"; module: WebAssembly.Module; shared: SharedArrayBuffer; model: string; token: string; allowInsecure: boolean; memory: number }
+  | { kind: "infer"; inputs: { name: string; tensor: Tensor }[] }
+  | { kind: "close" };
+
+/** What the worker tells the page. */
+export type Reply =
+  | { kind: "send"; bytes: Uint8Array<ArrayBuffer> }
+  | { kind: "want"; limit: number }
+  | { kind: "more" }
+  | { kind: "progress"; progress: Progress }
+  | { kind: "opened"; plan: string; trust: string }
+  | { kind: "answer"; outputs: { name: string; output: Output }[]; outOfRange: string | null; trace: string }
+  | { kind: "closed" }
+  | { kind: "failed"; name: string; message: string; open: boolean };

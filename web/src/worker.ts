@@ -1,0 +1,97 @@
+// The worker: runs the client, and is the only place that knows keys.
+
+import { Reader } from "./mailbox.js";
+import type { Reply, Request } from "./messages.js";
+import { initSync, Inputs, Session } from "./wasm/hushnet_wasm.js";
+
+interface Port {
+  post(reply: Reply, transfer: ArrayBuffer[]): void;
+  listen(take: (request: Request) => void): void;
+}
+
+async function port(): Promise<Port> {
+  const scope = globalThis as unknown as {
+    onmessage: ((event: { data: Request }) => void) | null;
+    postMessage?: (reply: Reply, transfer: ArrayBuffer[]) => void;
+  };
+  const post = scope.postMessage;
+  if (post) {
+    return {
+      post: (reply, transfer) => post.call(globalThis, reply, transfer),
+      listen: (take) => { scope.onmessage = (event) => take(event.data); },
+    };
+  }
+  const name = "node:worker_threads";
+  const { parentPort } = (await import(/* @vite-ignore */ name)) as {
+    parentPort: { postMessage: Port["post"]; on(event: "message", take: (request: Request) => void): void };
+  };
+  return { post: (reply, transfer) => parentPort.postMessage(reply, transfer), listen: (take) => parentPort.on("message", take) };
+}
+
+const { post, listen } = await port();
+let session: Session | undefined;
+
+/** What the client calls; crates/wasm/src/host.rs declares it. */
+function host(shared: SharedArrayBuffer): object {
+  const reader = new Reader(shared);
+  return {
+    send(bytes: Uint8Array): void {
+      const copy = new Uint8Array(bytes);
+      post({ kind: "send", bytes: copy }, [copy.buffer]);
+    },
+    receive(limit: number): Uint8Array | undefined {
+      return reader.read((more) => post(more ? { kind: "more" } : { kind: "want", limit }, []));
+    },
+    progress(stage: string, index: number, stages: number, done: number, parts: number): void {
+      post({ kind: "progress", progress: { stage, index, stages, done, parts } }, []);
+    },
+  };
+}
+
+function open(request: Request & { kind: "open" }): void {
+  initSync({ module: request.module });
+  (globalThis as { hushnetHost?: object }).hushnetHost = host(request.shared);
+  session = Session.open(request.model, request.token, request.allowInsecure, request.memory);
+  post({ kind: "opened", plan: session.plan(), trust: session.trust() }, []);
+}
+
+function infer(request: Request & { kind: "infer" }): void {
+  if (!session) throw new Error("the session is closed");
+  const inputs = new Inputs();
+  for (const { name, tensor } of request.inputs) {
+    const shape = Uint32Array.from(tensor.shape);
+    if (tensor.data instanceof Float32Array) inputs.add32(name, shape, tensor.data);
+    else inputs.add64(name, shape, tensor.data);
+  }
+  const answer = session.infer(inputs);
+  const outputs = Array.from({ length: answer.count() }, (_, i) => ({
+    name: answer.name(i),
+    output: { shape: Array.from(answer.shape(i)), data: new Float64Array(answer.data(i)) },
+  }));
+  const reply: Reply = { kind: "answer", outputs, outOfRange: answer.out_of_range() ?? null, trace: answer.trace() };
+  answer.free();
+  post(reply, outputs.map((o) => o.output.data.buffer));
+}
+
+function close(): void {
+  session?.close();
+  session = undefined;
+  post({ kind: "closed" }, []);
+}
+
+listen((request) => {
+  try {
+    if (request.kind === "open") open(request);
+    else if (request.kind === "infer") infer(request);
+    else close();
+  } catch (error) {
+    const { name, message } = error instanceof Error ? error : { name: "Error", message: String(error) };
+    let alive = false;
+    try {
+      alive = session?.is_open() ?? false;
+    } catch {
+      // The program has stopped in the middle: nothing of it is of use.
+    }
+    post({ kind: "failed", name, message, open: alive }, []);
+  }
+});
