@@ -165,7 +165,7 @@ def test_several_inputs_and_outputs():
     total = net.op("Mul", net.op("Add", left, right), scale)
     ends = [net.op("Conv", total, net.weight(2, 2, 2, 2)), net.op("Softmax", scale, axis=1), net.op("Sigmoid", "x2")]
     model = run_all(net, *ends)
-    assert model.plan.predicted["output_errors"][ends[2]]["max_error"] == 0
+    assert model.plan.predicted["output_errors"][ends[2]]["max_error"] < 1e-5
 
 
 def squared_of(net, name):
@@ -233,7 +233,20 @@ def test_a_network_without_layers_is_the_clients():
     total = net.op("Add", "x0", "x1")
     model = run_all(net, total, net.op("Round", net.op("Mul", total, "x0")))
     assert any("the client computes all of it by itself" in note for note in model.plan.document["notes"])
-    assert all(e["max_error"] == 0 for e in model.plan.predicted["output_errors"].values())
+    assert all(e["max_error"] < 1e-4 for e in model.plan.predicted["output_errors"].values())
+
+
+def test_roundings_of_a_reference_are_stated():
+    """The client computes a sine of large values in binary64, a reference in binary32."""
+    net = Net((40,))
+    total = net.op("ReduceSumSquare", "x0", axes=[1])
+    net.op("Sin", net.op("Mul", total, net.constant(40.0)))
+    model = net.model()
+    rows = 3 * np.random.default_rng(2).standard_normal((16, 40)).astype(np.float32)
+    plan = hushnet.compile(model, trust="non-interactive", calibration=rows)
+    found = next(iter(hushnet.run(plan, rows).outputs.values()))
+    off = np.abs(found - expected(model, {"x0": rows})[0]).max()
+    assert 1e-4 < off <= plan.plan.predicted["output_errors"][net.last]["max_error"]
 
 
 def test_private_look_ups():

@@ -6,10 +6,10 @@ from typing import Any
 
 import numpy as np
 
-from ...graph import Graph
+from ...graph import Graph, Op
 from ...reference.float import evaluate
-from ..errors import DECIDING
-from ..rules import RULES, Pair
+from ..errors import DECIDING, FLOAT32_UNIT
+from ..rules import RULES, Pair, magnitude
 from .network import Images, Network, some
 from .steps import Array
 
@@ -25,14 +25,14 @@ def output_errors(
 ) -> dict[str, dict[str, float]]:
     """``max_error`` and ``worst_error`` by output, from those of every element that is decrypted.
 
-    Outputs that need no layer are the client's own, and exact. A worst error that has no bound (a quotient whose
-    divisor may be zero) is
-    left out; ``max_error`` is then twice what errors of that size do to calibration images, where there are any.
+    Outputs that need no layer are the client's own: a float32 reference differs from them by its roundings. A worst
+    error that has no bound (a quotient whose divisor may be zero) is left out; ``max_error`` is then twice what errors
+    of that size do to calibration images, where there are any.
 
     Args:
         decided: comparisons, roundings and places go as they do without errors: of rows that stay where they are.
     """
-    found = {name: {"max_error": 0.0, "worst_error": 0.0} for name in network.own}
+    found = _own(network, samples) if network.own else {}
     last = network.tensors[network.output]
     if network.tail is None:
         return found | {n: {"max_error": likely, "worst_error": worst} for n in network.outputs if n not in found}
@@ -49,6 +49,40 @@ def output_errors(
         entry: dict[str, Any] = dict(zip(("max_error", "worst_error"), most))
         found[name] = {k: v for k, v in entry.items() if np.isfinite(v)}
     return {name: found[name] for name in network.outputs}
+
+
+def _own(network: Network, samples: Images | None) -> dict[str, dict[str, float]]:
+    """What a float32 reference of the head's outputs may be off by; what has no bound is left out."""
+    head = network.head
+    assert head is not None
+    intervals: dict[str, Pair] = {}
+    for name in head.inputs:
+        shape = head.shapes[name]
+        if name in network.declared:
+            low, high = network.declared[name]
+        else:
+            rows = np.asarray([0.0, 1.0] if samples is None else samples[name])
+            low, high = rows.min(initial=0.0), rows.max(initial=0.0)
+        intervals[name] = (np.broadcast_to(low, shape).astype(float), np.broadcast_to(high, shape).astype(float))
+    errors = {name: np.zeros(head.shapes[name]) for name in head.inputs}
+    for node in head.nodes:
+        assert isinstance(node, Op)
+        rule, shape, pairs = RULES[node.op], head.shapes[node.output], [intervals[t] for t in node.inputs]
+        with np.errstate(all="ignore"):
+            intervals[node.output] = rule.interval(node.attrs, pairs, shape)
+            passed = rule.spread(node.attrs, pairs, [errors[t] for t in node.inputs], shape, False)
+            error = passed + 4 * FLOAT32_UNIT * magnitude(intervals[node.output])
+        # it decides on its own numbers as the network does
+        decides = node.op in DECIDING
+        bounded = np.minimum(np.where(np.isnan(error), np.inf, error), rule.width(node.attrs))
+        errors[node.output] = np.zeros(shape) if decides else bounded
+    found = {}
+    for name in network.own:
+        most = float(errors[name].max(initial=0.0))
+        # calibration data prove nothing
+        known = ("max_error", "worst_error") if set(head.inputs) <= set(network.declared) else ("max_error",)
+        found[name] = dict.fromkeys(known, most) if np.isfinite(most) else {}
+    return found
 
 
 def _seen(network: Network, tail: Graph, error: float, samples: Images) -> dict[str, float]:
