@@ -335,6 +335,17 @@ def test_members_behind_a_scaler_answer_in_every_trust_model(name: str, trust: s
         np.testing.assert_allclose(result.output, model.predict_proba(rows), atol=0.02)
 
 
+@pytest.mark.parametrize("trust", ["client-aided", "two-party", "non-interactive"])
+def test_labels_of_votes_are_expected_to_stay_by_how_near_votes_are(trust: str) -> None:
+    """A place of a largest vote says nothing of how near the votes were: too few bits got one label of fifty wrong."""
+    order = np.random.default_rng(1).permutation(150)
+    x, y = IRIS_X[order], NAMES[order]
+    model = fitted(SVC(kernel="linear"), x[:100], y[:100])
+    plan = hushnet.from_sklearn(model, trust=trust, calibration=x[:100], batch=16)
+    assert plan.plan.predicted["max_error"] < 0.05 and plan.plan.predicted["precision"]["reached"] >= 7
+    np.testing.assert_array_equal(hushnet.run(plan, x[100:]).label, model.predict(x[100:]))
+
+
 @pytest.mark.parametrize("trust", ["client-aided", "two-party"])
 def test_coarse_probabilities_of_large_scores_say_why(trust: str) -> None:
     """Logarithms of likelihoods reach hundreds, and differences of a hundredth decide where classes are even."""

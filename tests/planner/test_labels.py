@@ -95,7 +95,9 @@ def test_places_are_compared_as_places_and_not_by_their_signs() -> None:
         predicted = plan.predicted
         if trust != "two-party":  # where units are drawn
             assert predicted["agreement"] == float((wanted == np.rint(got)).mean())
-        assert predicted["agreement"] == predicted["expected_agreement"] >= 0.995
+        assert predicted["agreement"] >= 0.995
+        # some rows stand near a border, and others of their kind may lose their place
+        assert predicted["agreement"] - 0.05 < predicted["expected_agreement"] <= predicted["agreement"]
         # any place may come instead, and differences of places are no precision
         assert predicted["max_error"] == predicted["worst_error"] >= 4
         assert "precision" not in predicted and "output_range" not in predicted

@@ -379,7 +379,7 @@ def _seen(
     behind = tails(graph)
     wanted = {source for tail in behind.values() for source in tail.sources}
     results = {node.output: plan.stages[i]["out"] for i, node in lowered.origin.items() if node.output in wanted}
-    leaps = jumps(plan, graph, [name for name in graph.outputs if name not in places(graph)])
+    leaps = jumps(plan, graph, len(next(iter(samples.values()))))
     values = run(plan, samples, also=(*results.values(), *watched(leaps)))
     off = {name: _largest(values[name] - ranges.floats[name]) for name in graph.outputs}
     beside = sides(plan, graph, leaps, values, samples, off)

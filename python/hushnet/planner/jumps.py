@@ -57,14 +57,16 @@ class Sides:
     stays: Array
 
 
-def jumps(plan: Plan, graph: Graph, outputs: Collection[str]) -> list[Jump]:
-    """What jumps behind layers, and how the plan calls it, in order.
+def jumps(plan: Plan, graph: Graph, rows: int) -> list[Jump]:
+    """What jumps behind layers, and how the plan calls it, in order; nothing of networks that are too large.
 
     Args:
-        outputs: of the graph that count; places of largest elements are compared as such.
+        rows: of the calibration data.
     """
+    if rows * sum(math.prod(s) for s in graph.shapes.values()) > MOST_VALUES:
+        return []
     private = {node.output for node in graph.nodes if isinstance(node, Linear)}
-    leads: dict[str, set[str]] = {name: {name} for name in outputs}
+    leads: dict[str, set[str]] = {name: {name} for name in graph.outputs}
     for node in graph.nodes:
         if isinstance(node, Op) and not private.isdisjoint(node.inputs):
             private.add(node.output)
@@ -97,7 +99,7 @@ def sides(
     errors: Mapping[str, Array],
     noise: float = 0.0,
 ) -> dict[str, Sides]:
-    """By output of the graph, where the rows of the calibration data stand; nothing of networks that are too large.
+    """By output of the graph, where the rows of the calibration data stand.
 
     Args:
         planned: values of :func:`watched` by their names in the plan.
@@ -105,7 +107,7 @@ def sides(
         noise: what the values do not have of errors of the operands.
     """
     rows = len(next(iter(samples.values())))
-    if not found or rows * sum(math.prod(s) for s in graph.shapes.values()) > MOST_VALUES:
+    if not found:
         return {}
     outputs = sorted(set().union(*(jump.outputs for jump in found)))
     wanted = {name for jump in found for name in (*jump.node.inputs, jump.node.output)}

@@ -119,7 +119,7 @@ def judged(
         if shown:
             predicted["score_range"] = max(float(np.abs(exact[name]).max(initial=0.0)) for name in shown)
         exact = {name: exact[name] for name in original.outputs}
-        leaps = jumps(plan, original, [name for name in original.outputs if name not in places(original)])
+        leaps = jumps(plan, original, len(next(iter(rows.values()))))
         planned = run(plan, rows, also=watched(leaps)).outputs
         # jumps are told apart: noise that carries no row across one
         passed = output_errors(network, noise, noise, samples, decided=True)
@@ -138,8 +138,7 @@ def judged(
                 columns=columns.get(k),
                 jumping=(beside[k].near, beside[k].stays) if k in beside else None,
             )
-            for k, v in planned.items()
-            if k in exact
+            for k, v in ((k, planned[k]) for k in original.outputs)
         }
         errors = {}
         for name, quality in found.items():
