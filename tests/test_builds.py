@@ -125,7 +125,8 @@ def test_rust_tests_link_what_setup_built(built: dict[str, Unit]) -> None:
     tests, documents, masks = recipe("test-rust")
     assert again(tests, built) == again(documents, built) == set()
     # Examples are compiled by the linter: two of them have one name, and each costs seconds.
-    assert not any(u.kind == "example" for u in units(tests).values())
+    # Extensions have no tests of their own, and no program can be linked from one.
+    assert not any(u.kind in ("example", "cdylib") for u in units(tests).values())
     assert any(u.mode == "doctest" for u in units(documents).values())
     # Tests are built and run: of every crate that has any.
     tested = {u.name for u in units(tests).values() if u.mode == "test" and u.kind == "lib"}
