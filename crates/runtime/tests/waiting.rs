@@ -163,7 +163,8 @@ fn a_model_that_cannot_be_prepared_ends_the_server_with_the_reason() {
         eventually("a client waits", || server.stats().active == 1);
         go.send(()).unwrap();
         let error = waits.join().unwrap().unwrap_err().to_string();
-        assert!(error.contains("shutting down"), "{error}");
+        // Which of both it hears first is chance.
+        assert!(error.contains("shutting down") || error.contains("internal error"), "{error}");
     });
     let error = server.join().unwrap_err().to_string();
     assert!(error.contains("a weight is missing"), "{error}");
