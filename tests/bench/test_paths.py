@@ -33,6 +33,12 @@ def test_instruction_sets_are_those_that_the_run_time_knows_in_its_order() -> No
     assert [measure.usable(p, best) for p in measure.SIMD] == taken
 
 
+def test_arm_has_its_own_path_and_plain_rust() -> None:
+    paths = [*measure.SIMD, "neon"]
+    assert [p for p in paths if measure.usable(p, "neon")] == ["portable", "neon"]
+    assert not any(measure.usable("neon", best) for best in measure.SIMD)
+
+
 @pytest.mark.parametrize("best", ["portable", "avx2", "avx512", "ifma", "amx"])
 def test_cryptonets_relu_leaves_out_the_rows_that_a_machine_has_no_kernels_for(
     monkeypatch: pytest.MonkeyPatch, best: str

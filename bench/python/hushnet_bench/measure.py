@@ -27,7 +27,11 @@ def usable(path: str, best: str | None = None) -> bool:
     Args:
         best: the most that there is; by default what this process runs on.
     """
-    return SIMD.index(path) <= SIMD.index(_native.simd() if best is None else best)
+    best = _native.simd() if best is None else best
+    if "neon" in (path, best):
+        # ARM has this one and plain Rust.
+        return best == "neon" and path in ("portable", "neon")
+    return SIMD.index(path) <= SIMD.index(best)
 
 
 def left_out(path: str) -> str:

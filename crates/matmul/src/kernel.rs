@@ -9,6 +9,8 @@ use hushnet_ring::Isa;
 pub enum Kernel {
     /// Wrapping 64-bit products in plain Rust.
     Portable,
+    /// Two 32-bit products a word, on ARM.
+    Neon,
     /// Two 32-bit products a word.
     Avx2,
     /// Words in 16-bit digits, two columns to a product.
@@ -27,8 +29,9 @@ pub enum Kernel {
 
 impl Kernel {
     /// All kernels, on every machine whether it runs them or not.
-    pub const ALL: [Kernel; 8] = [
+    pub const ALL: [Kernel; 9] = [
         Kernel::Portable,
+        Kernel::Neon,
         Kernel::Avx2,
         Kernel::Madd,
         Kernel::Mullo,
@@ -43,6 +46,7 @@ impl Kernel {
     pub fn name(self) -> &'static str {
         match self {
             Kernel::Portable => "portable",
+            Kernel::Neon => "neon",
             Kernel::Avx2 => "avx2",
             Kernel::Madd => "madd",
             Kernel::Mullo => "mullo",
@@ -58,6 +62,7 @@ impl Kernel {
     pub fn needs(self) -> Isa {
         match self {
             Kernel::Portable | Kernel::EmulatedAmx => Isa::Portable,
+            Kernel::Neon => Isa::Neon,
             Kernel::Avx2 | Kernel::Madd => Isa::Avx2,
             Kernel::Mullo => Isa::Avx512,
             Kernel::Ifma => Isa::Ifma,
@@ -133,6 +138,7 @@ impl Kernel {
     pub fn whole_words(isa: Isa, modulus_bits: u32) -> Self {
         match isa.usable() {
             Isa::Portable => Kernel::Portable,
+            Isa::Neon => Kernel::Neon,
             Isa::Avx2 => Kernel::Avx2,
             Isa::Ifma | Isa::Vnni | Isa::Amx if modulus_bits <= 52 => Kernel::Ifma,
             Isa::Avx512 | Isa::Ifma | Isa::Vnni | Isa::Amx => Kernel::Mullo,
@@ -160,6 +166,8 @@ impl Kernel {
         let recombination = RECOMBINATION * m * products as f64;
         match self {
             Kernel::Portable => 20.0 * m * k,
+            // Twice as many instructions as with 256 bits.
+            Kernel::Neon => 16.0 * m * k,
             Kernel::Avx2 => 8.0 * m * k,
             Kernel::Madd => {
                 let digits = f64::from(modulus_bits.div_ceil(16).max(2));

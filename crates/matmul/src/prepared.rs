@@ -1,8 +1,10 @@
 //! Weights made ready for one kernel and one modulus, and the product itself.
 
 use crate::error::{at_least, expect};
+use crate::kernels::portable;
 use crate::kernels::tiles::{self, Emulated, LimbCall, Segment, TilePanel};
-use crate::kernels::{portable, WordPanel};
+#[cfg(any(target_arch = "x86_64", target_arch = "aarch64"))]
+use crate::kernels::{words, WordPanel};
 use crate::limbs::{limbs_for, pack_quad, Lane, Layout, BLOCK, TILE_QUADS};
 use crate::{Cut, Kernel, MatmulError, Scratch, Weights};
 use hushnet_ring::{low_mask, Isa};
@@ -16,7 +18,7 @@ const CACHED_LANES: usize = 6000;
 /// Weights in the order that a kernel reads.
 enum Panel {
     Portable(Weights),
-    #[cfg(target_arch = "x86_64")]
+    #[cfg(any(target_arch = "x86_64", target_arch = "aarch64"))]
     Words(WordPanel),
     #[cfg(target_arch = "x86_64")]
     Pairs(crate::kernels::madd::PairPanel),
@@ -110,8 +112,10 @@ impl Prepared {
             segments.iter().map(|s| Layout::new(s.1, modulus_bits)).collect::<Result<Vec<_>, _>>()?;
         let panel = match kernel {
             Kernel::Amx | Kernel::EmulatedAmx => Panel::Tiles(TilePanel::new(w, &segments)),
-            #[cfg(target_arch = "x86_64")]
-            Kernel::Avx2 => Panel::Words(WordPanel::new(w, crate::kernels::avx2::ROWS, u64::MAX)),
+            #[cfg(any(target_arch = "x86_64", target_arch = "aarch64"))]
+            Kernel::Avx2 | Kernel::Neon => {
+                Panel::Words(WordPanel::new(w, crate::kernels::words::ROWS, u64::MAX))
+            }
             #[cfg(target_arch = "x86_64")]
             Kernel::Madd => Panel::Pairs(crate::kernels::madd::PairPanel::new(w, word_bits)),
             #[cfg(target_arch = "x86_64")]
@@ -221,12 +225,20 @@ impl Prepared {
             Panel::Portable(w) => portable::multiply(w, outputs, rows, start, mask, out),
             #[cfg(target_arch = "x86_64")]
             Panel::Words(p) => match self.kernel {
-                Kernel::Avx2 => crate::kernels::avx2::multiply(p, outputs, rows, start, mask, out, scratch),
+                Kernel::Avx2 => {
+                    let tiles = crate::kernels::avx2::pick;
+                    words::multiply((p, tiles), outputs, rows, start, mask, out, scratch);
+                }
                 Kernel::Mullo => {
                     crate::kernels::avx512::mullo::multiply(p, outputs, rows, start, mask, out, scratch);
                 }
                 _ => crate::kernels::avx512::ifma::multiply(p, outputs, rows, start, mask, out, scratch),
             },
+            #[cfg(target_arch = "aarch64")]
+            Panel::Words(p) => {
+                let tiles = crate::kernels::neon::pick;
+                words::multiply((p, tiles), outputs, rows, start, mask, out, scratch);
+            }
             #[cfg(target_arch = "x86_64")]
             Panel::Pairs(p) => {
                 crate::kernels::madd::multiply(p, outputs, rows, start, mask, out, scratch);

@@ -1,16 +1,18 @@
 //! Which instruction sets this process uses, decided once.
 //!
-//! `HUSHNET_SIMD` = `portable | avx2 | avx512 | ifma | vnni | amx` lowers the choice.
+//! `HUSHNET_SIMD` = `portable | neon | avx2 | avx512 | ifma | vnni | amx` lowers the choice.
 #![allow(unsafe_code)]
 
 use crate::RingError;
 use std::sync::OnceLock;
 
-/// Instruction sets, each containing the ones before it.
+/// Instruction sets, weakest first. On x86-64 each contains the ones before it, but [`Isa::Neon`], which ARM alone has beside plain Rust.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Isa {
     /// Plain Rust.
     Portable,
+    /// 128-bit vectors of 64-bit ARM.
+    Neon,
     /// AVX2, FMA and POPCNT.
     Avx2,
     /// AVX-512 F, BW, DQ, VL, CD.
@@ -25,13 +27,15 @@ pub enum Isa {
 
 impl Isa {
     /// All of them, weakest first.
-    pub const ALL: [Isa; 6] = [Isa::Portable, Isa::Avx2, Isa::Avx512, Isa::Ifma, Isa::Vnni, Isa::Amx];
+    pub const ALL: [Isa; 7] =
+        [Isa::Portable, Isa::Neon, Isa::Avx2, Isa::Avx512, Isa::Ifma, Isa::Vnni, Isa::Amx];
 
     /// The name that `HUSHNET_SIMD` takes.
     #[must_use]
     pub fn name(self) -> &'static str {
         match self {
             Isa::Portable => "portable",
+            Isa::Neon => "neon",
             Isa::Avx2 => "avx2",
             Isa::Avx512 => "avx512",
             Isa::Ifma => "ifma",
@@ -45,7 +49,18 @@ impl Isa {
     #[inline]
     #[must_use]
     pub fn usable(self) -> Isa {
-        self.min(detected())
+        let (best, lower) = (detected(), self.min(detected()));
+        if best.has(lower) {
+            lower
+        } else {
+            Isa::Portable
+        }
+    }
+
+    /// Whether a machine with this best instruction set has another one, too.
+    #[inline]
+    fn has(self, other: Isa) -> bool {
+        other == Isa::Portable || other == self || other < self && other != Isa::Neon && self != Isa::Neon
     }
 }
 
@@ -68,17 +83,17 @@ pub fn detected() -> Isa {
 /// Every instruction set that this machine has, weakest first: what tests run through.
 #[must_use]
 pub fn available() -> Vec<Isa> {
-    Isa::ALL.into_iter().filter(|i| *i <= detected()).collect()
+    Isa::ALL.into_iter().filter(|i| detected().has(*i)).collect()
 }
 
 /// Every instruction set that this machine lacks, weakest first: what tests name as left out.
 #[must_use]
 pub fn left_out() -> Vec<Isa> {
-    beyond(detected())
+    lacking(detected())
 }
 
-fn beyond(best: Isa) -> Vec<Isa> {
-    Isa::ALL.into_iter().filter(|i| *i > best).collect()
+fn lacking(best: Isa) -> Vec<Isa> {
+    Isa::ALL.into_iter().filter(|i| !best.has(*i)).collect()
 }
 
 fn chosen() -> &'static Result<Isa, RingError> {
@@ -90,7 +105,7 @@ fn choose(wanted: Option<&str>, best: Isa) -> Result<Isa, RingError> {
     match wanted.map(str::trim).filter(|s| !s.is_empty()) {
         None => Ok(best),
         Some(s) => match s.parse::<Isa>()? {
-            i if i > best => Err(RingError::MissingIsa { wanted: i.name(), available: best.name() }),
+            i if !best.has(i) => Err(RingError::MissingIsa { wanted: i.name(), available: best.name() }),
             i => Ok(i),
         },
     }
@@ -114,9 +129,18 @@ pub fn isa() -> Isa {
     }
 }
 
-#[cfg(not(target_arch = "x86_64"))]
+#[cfg(not(any(target_arch = "x86_64", target_arch = "aarch64")))]
 fn detect() -> Isa {
     Isa::Portable
+}
+
+#[cfg(target_arch = "aarch64")]
+fn detect() -> Isa {
+    if std::arch::is_aarch64_feature_detected!("neon") {
+        Isa::Neon
+    } else {
+        Isa::Portable
+    }
 }
 
 #[cfg(target_arch = "x86_64")]
@@ -206,6 +230,11 @@ mod tests {
             choose(Some("amx"), Isa::Avx2),
             Err(RingError::MissingIsa { wanted: "amx", available: "avx2" })
         );
+        assert_eq!(choose(Some("neon"), Isa::Neon), Ok(Isa::Neon));
+        for (wanted, available) in [("neon", Isa::Amx), ("avx2", Isa::Neon)] {
+            let refused = RingError::MissingIsa { wanted, available: available.name() };
+            assert_eq!(choose(Some(wanted), available), Err(refused));
+        }
         assert!(matches!(choose(Some("fast"), Isa::Amx), Err(RingError::UnknownIsa(_))));
         assert!(Isa::Amx.usable() <= detected());
         assert!(available().contains(&Isa::Portable));
@@ -213,8 +242,12 @@ mod tests {
 
     #[test]
     fn what_tests_run_through_and_what_they_leave_out_are_all() {
-        assert_eq!([available(), left_out()].concat(), Isa::ALL);
-        assert_eq!(beyond(Isa::Avx2), [Isa::Avx512, Isa::Ifma, Isa::Vnni, Isa::Amx]);
-        assert_eq!(beyond(Isa::Amx), []);
+        let mut all = [available(), left_out()].concat();
+        all.sort_unstable();
+        assert_eq!(all, Isa::ALL);
+        assert_eq!(lacking(Isa::Avx2), [Isa::Neon, Isa::Avx512, Isa::Ifma, Isa::Vnni, Isa::Amx]);
+        assert_eq!(lacking(Isa::Neon), [Isa::Avx2, Isa::Avx512, Isa::Ifma, Isa::Vnni, Isa::Amx]);
+        assert_eq!(lacking(Isa::Amx), [Isa::Neon]);
+        assert!(Isa::ALL.into_iter().all(|i| available().contains(&i.usable())));
     }
 }

@@ -22,7 +22,7 @@ def instruction_set() -> str:
 
     ``avx512``, or ``avx2`` for anything less.
     """
-    return "avx2" if _native.simd() in ("avx2", "portable") else "avx512"
+    return "avx2" if _native.simd() in ("avx2", "neon", "portable") else "avx512"
 
 
 def of_package(package: str, name: str) -> dict[str, Any]:

@@ -4,17 +4,10 @@
 //! `W x = W s + 2^32 (W h)`: two signed 32-bit products, of which the second counts modulo 2^32 only.
 #![allow(unsafe_code)]
 
-use super::avx512::Column;
-use super::{Wanted, WordPanel};
-use crate::scratch::Scratch;
+use super::words::{Column, Micro, ROWS, WIDTH};
 use std::arch::x86_64::*;
-use std::ops::Range;
 
-/// Most rows of weights that a register tile holds.
-pub(crate) const ROWS: usize = 6;
-const WIDTH: usize = 4;
-
-type Micro = unsafe fn(&[Column], usize, *const u64, &[u64; ROWS], u64, &[*mut u64; ROWS]);
+const _: () = assert!(WIDTH == 4 && ROWS == 6);
 
 #[target_feature(enable = "avx2")]
 unsafe fn micro<const R: usize>(
@@ -52,7 +45,8 @@ unsafe fn micro<const R: usize>(
     }
 }
 
-fn pick(rows: usize) -> Micro {
+/// The tile of so many rows.
+pub(crate) fn pick(rows: usize) -> Micro {
     match rows {
         1 => micro::<1>,
         2 => micro::<2>,
@@ -62,46 +56,3 @@ fn pick(rows: usize) -> Micro {
         _ => micro::<6>,
     }
 }
-
-/// The wanted rows, all words. The caller has checked lengths and instructions.
-pub(crate) fn multiply(
-    panel: &WordPanel,
-    outputs: Range<usize>,
-    rows: &[Option<&[u64]>],
-    start: &[u64],
-    mask: u64,
-    out: &mut [&mut [u64]],
-    scratch: &mut Scratch,
-) {
-    let mut wanted = Wanted::<WIDTH>::new(outputs, out, start, ROWS);
-    let words = wanted.words();
-    let Scratch { words: copy, columns, .. } = scratch;
-    columns.clear();
-    columns.extend(rows.iter().enumerate().filter_map(|(k, r)| r.map(|r| (r.as_ptr(), k))));
-    for at in (0..words).step_by(STRIP) {
-        let count = STRIP.min(words - at);
-        // Columns that are read again by another row block, or end early, are copied together once.
-        let (list, base): (&[Column], usize) = if count < STRIP || panel.blocks.len() > 1 {
-            (super::avx512::copied::<STRIP>(columns, at, count, copy), 0)
-        } else {
-            (&columns[..], at)
-        };
-        for offset in (0..count).step_by(WIDTH) {
-            for &(first, r, begin) in &panel.blocks {
-                if wanted.none_of(first, r) {
-                    continue;
-                }
-                let pointers = wanted.pointers::<ROWS>(first, r, at + offset);
-                let start = wanted.constants::<ROWS>(first, r);
-                let weights = panel.values[begin..begin + r * rows.len()].as_ptr();
-                // SAFETY: every row is as long as the outputs (checked by the caller); a short strip is read
-                // from its padded copy and a short last tile is written to spare room.
-                unsafe { pick(r)(list, base + offset, weights, &start, mask, &pointers) };
-                wanted.finish(first, r, at + offset);
-            }
-        }
-    }
-}
-
-/// Words that are copied together: two cache lines of every column.
-const STRIP: usize = 16;

@@ -1,6 +1,7 @@
 //! Whole words in 512-bit vectors: 52-bit multiply-add (IFMA) or 64-bit low products.
 #![allow(unsafe_code)]
 
+use super::words::{copied, Column};
 use super::{Wanted, WordPanel};
 use crate::scratch::Scratch;
 use std::arch::x86_64::*;
@@ -13,9 +14,6 @@ const NARROW: usize = 16;
 const WIDE: usize = 32;
 const WIDEST: usize = 64;
 const FEW: usize = 5;
-
-/// A column that is not padding: where its words begin, and its index.
-pub(crate) type Column = (*const u64, usize);
 
 macro_rules! word_kernels {
     ($module:ident, $features:literal, $step:expr) => {
@@ -124,7 +122,7 @@ macro_rules! word_kernels {
                     let count = W.min(words - at);
                     // Columns that are read again by another row block, or end early, are copied together once.
                     let (list, offset): (&[Column], usize) = if count < W || panel.blocks.len() > 1 {
-                        (super::copied::<W>(columns, at, count, copy), 0)
+                        (copied::<W>(columns, at, count, copy), 0)
                     } else {
                         (&columns[..], at)
                     };
@@ -148,32 +146,3 @@ macro_rules! word_kernels {
 
 word_kernels!(ifma, "avx512f,avx512ifma", |acc, x, w| _mm512_madd52lo_epu64(acc, x, w));
 word_kernels!(mullo, "avx512f,avx512dq", |acc, x, w| _mm512_add_epi64(acc, _mm512_mullo_epi64(x, w)));
-
-/// Copies `count` words at `at` of every column next to each other, padded to `W` with zeros.
-pub(super) fn copied<'a, const W: usize>(
-    columns: &[Column],
-    at: usize,
-    count: usize,
-    copy: &'a mut (Vec<crate::limbs::Lane>, Vec<Column>),
-) -> &'a [Column] {
-    let (lanes, list) = copy;
-    crate::scratch::grow(lanes, columns.len() * W / 8);
-    list.clear();
-    let base: *mut u64 = lanes.as_mut_ptr().cast();
-    for (i, (words, index)) in columns.iter().enumerate() {
-        // SAFETY: every column has `at + count` words, `lanes` was grown to `W` words a column,
-        // and any bit pattern is a valid lane.
-        unsafe {
-            let to = base.add(i * W);
-            if count == W {
-                // A size known to the compiler: vectors, not a call.
-                to.cast::<[u64; W]>().write(words.add(at).cast::<[u64; W]>().read());
-            } else {
-                std::ptr::copy_nonoverlapping(words.add(at), to, count);
-                std::ptr::write_bytes(to.add(count), 0, W - count);
-            }
-            list.push((to.cast_const(), *index));
-        }
-    }
-    list
-}

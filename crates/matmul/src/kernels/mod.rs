@@ -8,6 +8,8 @@ pub(crate) mod avx2;
 pub(crate) mod avx512;
 #[cfg(target_arch = "x86_64")]
 pub(crate) mod madd;
+#[cfg(target_arch = "aarch64")]
+pub(crate) mod neon;
 #[cfg(target_arch = "x86_64")]
 pub(crate) mod pack;
 pub(crate) mod portable;
@@ -15,6 +17,8 @@ pub(crate) mod recombine;
 pub(crate) mod tiles;
 #[cfg(target_arch = "x86_64")]
 pub(crate) mod vnni;
+#[cfg(any(target_arch = "x86_64", target_arch = "aarch64"))]
+pub(crate) mod words;
 
 /// Splits `m` rows into the fewest blocks of at most `most` rows, of sizes that differ by at most one.
 pub(crate) fn row_blocks(m: usize, most: usize) -> impl Iterator<Item = (usize, usize)> {
