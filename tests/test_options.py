@@ -133,7 +133,9 @@ def test_a_server_has_the_run_times_defaults() -> None:
     known = inspect.signature(hushnet._native.serve).parameters
     for name, parameter in inspect.signature(hushnet.serve).parameters.items():
         if name not in ("model", "allow_insecure"):
-            assert parameter.default == known[{"keys_days": "keys_age"}.get(name, name)].default, name
+            assert (
+                parameter.default == known[{"keys_days": "keys_age", "store_days": "store_age"}.get(name, name)].default
+            ), name
 
 
 def test_messages_name_flags() -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+from hushnet.graph import Graph
 from hushnet.planner import compile
 from hushnet.planner.quality import measure
 from hushnet.planner.targets import scale_targets, target_centres, target_factors
@@ -38,25 +39,42 @@ def test_a_small_target_is_as_precise_as_a_large_one(trust: str) -> None:
     assert "column_error" not in scores.predicted
 
 
-@pytest.mark.parametrize("offsets", [(1e6,), (2000.0, -5.0, 400.0)])
-@pytest.mark.parametrize("trust", ["client-aided", "two-party", "non-interactive"])
-def test_targets_far_from_zero_are_as_precise_as_what_they_differ_by(trust: str, offsets: tuple[float, ...]) -> None:
-    """Years, or prices: errors of 2^-7 of what they reach would be larger than all that they differ by."""
+def offset(offsets: tuple[float, ...]) -> tuple[Graph, np.ndarray]:
     b = Builder((8,), seed=3).dense(6).op("square").dense(len(offsets))
     b.graph.nodes[-1].weight *= np.array([5.0, 0.1, 1.0])[: len(offsets), None]
     b.graph.nodes[-1].bias += np.array(offsets)
-    graph, x = b.done(), np.random.default_rng(0).uniform(-1, 1, (400, 8))
-    plan = compile(graph, trust=trust, calibration={"x": x[:200]}, batch=8)
+    return b.done(), np.random.default_rng(0).uniform(-1, 1, (400, 8))
+
+
+@pytest.mark.parametrize("offsets", [(1e6,), (2000.0, -5.0, 400.0)])
+def test_targets_far_from_zero_are_as_precise_as_what_they_differ_by(offsets: tuple[float, ...]) -> None:
+    """Years, or prices: errors of 2^-7 of what they reach would be larger than all that they differ by."""
+    graph, x = offset(offsets)
+    plan = compile(graph, trust="client-aided", calibration={"x": x[:200]}, batch=8)
     rows = 0.9 * x[200:]
     want = evaluate(graph, {"x": rows})[graph.outputs[0]]
     off = np.abs(planned(plan, {"x": rows}) - want).max(axis=0) / np.ptp(want, axis=0)
     assert plan.predicted["precision"]["reached"] >= 7 and off.max() <= 2.0**-7
-    scaled = scale_targets(graph, {"x": x})
-    (centres,) = target_centres(scaled).values()
+    scaled = scale_targets(graph, {"x": x}, centred=True)
+    (centres,) = target_centres(scaled, {}).values()
     assert (np.abs(centres - np.array(offsets)) < 0.5 * np.abs(offsets)).all()
     np.testing.assert_allclose(
         evaluate(scaled, {"x": x})[graph.outputs[0]], evaluate(graph, {"x": x})[graph.outputs[0]]
     )
+
+
+@pytest.mark.parametrize("offsets", [(1e6,), (2000.0, -5.0, 400.0)])
+@pytest.mark.parametrize("trust", ["two-party", "non-interactive"])
+def test_private_plans_tell_no_centre_and_state_what_targets_lose(trust: str, offsets: tuple[float, ...]) -> None:
+    """A centre is bits of the last layer's bias, which clients of these plans do not see."""
+    graph, x = offset(offsets)
+    assert not any(c.any() for c in target_centres(scale_targets(graph, {"x": x}), {}).values())
+    plan = compile(graph, trust=trust, calibration={"x": x[:200]}, batch=8)
+    rows = 0.9 * x[200:]
+    want = evaluate(graph, {"x": rows})[graph.outputs[0]]
+    off = np.abs(planned(plan, {"x": rows}) - want).max(axis=0) / np.ptp(want, axis=0)
+    reached = plan.predicted["precision"]["reached"]
+    assert reached < 7 and 2.0 ** -(reached + 1) >= off.max() / 2 and plan.predicted["column_error"] > 2.0**-7
 
 
 def test_factors_follow_from_the_calibration_data_and_change_nothing_over_the_reals() -> None:

@@ -186,11 +186,12 @@ def test_the_chosen_methods_cost_no_more_than_any_single_one():
 def test_the_clients_set_ups_count_in_its_memory():
     graph = network()
     x = images(graph, 2)
+    options = {"trust": "two-party", "calibration": x, "method": "rotation-free", "weight_bits": 8}
     client = {
-        m: compile(graph, trust="two-party", calibration=x, method=m).predicted["client_peak_memory_bytes"]
+        m: compile(graph, **options | {"method": m}).predicted["client_peak_memory_bytes"]
         for m in ("convfhe", "rotation-free")
     }
-    plan = compile(graph, trust="two-party", calibration=x, method="rotation-free")
+    plan = compile(graph, **options)
     stages = [s for s in plan.stages if s["kind"] == "linear"]
     costs = [
         _native.coefficient_layer_cost(
@@ -212,9 +213,9 @@ def test_the_clients_set_ups_count_in_its_memory():
         sum(plan.predicted[f"{party}_peak_memory_bytes"] for party in ("client", "server"))
         - plan.predicted["server_prepared_weight_bytes"]
     )
-    compile(graph, trust="two-party", calibration=x, method="rotation-free", max_memory=most)
+    compile(graph, **options, max_memory=most)
     with pytest.raises(PlanError, match="max_memory"):
-        compile(graph, trust="two-party", calibration=x, method="rotation-free", max_memory=most - 1)
+        compile(graph, **options, max_memory=most - 1)
 
 
 @pytest.mark.parametrize(

@@ -139,7 +139,7 @@ impl Session {
         let plan = PlanOptions { limits, allow_insecure };
         let channel = HostChannel::new(Introduction { model, token });
         let mask_cache_bytes = memory_bytes / 4;
-        let batch = ClientOptions { plan, mask_cache_bytes, compute: Compute::default() };
+        let batch = ClientOptions { plan, mask_cache_bytes, compute: Compute::default(), expected: None };
         let two_party = TwoPartyOptions { plan, ..TwoPartyOptions::default() };
         let client = session::open(Box::new(channel), batch, two_party).map_err(|e| thrown(&e))?;
         Ok(Self { client: Some(client) })

@@ -182,7 +182,7 @@ def _client_aided(
     samples = _samples(graph, settings.calibration)
     if settings.input_scales:
         graph = scale_inputs(graph, samples, settings.margin, settings.input_range)
-    graph = rewrite(scale_targets(public_patterns(graph), samples, classes))
+    graph = rewrite(scale_targets(public_patterns(graph), samples, classes, centred=True))
     if settings.row_scales:
         graph = equalise_rows(graph)
     if samples is None:
@@ -383,7 +383,7 @@ def _seen(
     values = run(plan, samples, also=(*results.values(), *watched(leaps)))
     off = {name: _largest(values[name] - ranges.floats[name]) for name in graph.outputs}
     beside = sides(plan, graph, leaps, values, samples, off)
-    squash, index, several, columns = squashed(graph), places(graph), sequences(graph), target_centres(graph)
+    squash, index, several, columns = squashed(graph), places(graph), sequences(graph), target_centres(graph, {})
     found = {}
     for port in plan.document["outputs"]:
         name = port["name"]

@@ -4,8 +4,9 @@ One scale for all of them leaves a small target a few steps, or none, and a prec
 one does not show it. So the last layer gives target k ``f_k`` times its value, and the client divides by ``f_k`` what
 it decrypts. A target that lies far from zero (a year, a price) leaves what it differs by a few steps in the same way:
 the layer gives ``f_k (y_k - c_k)``, and the client adds ``c_k``. Factors are powers of two, centres short multiples of
-one, and both follow from the calibration data alone; they tell a client how large targets are, which its answers tell
-too. Precision then counts for every target by itself, against what it differs by.
+one. Factors tell a client how large targets are beside one another. Centres tell bits of the last layer's bias, so they
+stand in client-aided plans alone, whose clients see what every layer gives; elsewhere such targets need wider rings.
+Precision counts for every target by itself, against what it differs by, in every trust model.
 """
 
 from __future__ import annotations
@@ -35,13 +36,8 @@ LEAST = 2.0**-20
 _NAME = ".targets"
 
 
-def scale_targets(graph: Graph, samples: Mapping[str, Array] | None, classes: Collection[str] = ()) -> Graph:
-    """The graph with factors for outputs whose columns differ in size; the given one is left as it is.
-
-    Args:
-        samples: calibration inputs by name; without them nothing is known of columns.
-        classes: outputs of classifiers, whose columns are compared with one another.
-    """
+def _regressions(graph: Graph, classes: Collection[str]) -> dict[str, Linear]:
+    """Dense layers that give outputs of few columns, which nothing else reads and no label follows from."""
     made = {node.output: node for node in graph.nodes}
     read = {t for n in graph.nodes for t in ([n.input] if isinstance(n, Linear) else n.inputs)}
     found: dict[str, Linear] = {}
@@ -56,6 +52,20 @@ def scale_targets(graph: Graph, samples: Mapping[str, Array] | None, classes: Co
             and 1 <= shape[0] <= MOST_COLUMNS
         ):
             found[name] = node
+    return found
+
+
+def scale_targets(
+    graph: Graph, samples: Mapping[str, Array] | None, classes: Collection[str] = (), *, centred: bool = False
+) -> Graph:
+    """The graph with factors for outputs whose columns differ in size; the given one is left as it is.
+
+    Args:
+        samples: calibration inputs by name; without them nothing is known of columns.
+        classes: outputs of classifiers, whose columns are compared with one another.
+        centred: columns that lie far from zero are centred; of plans whose clients see what layers give.
+    """
+    found = _regressions(graph, classes)
     if not found or samples is None or not len(next(iter(samples.values()))):
         return graph
     rows = ROWS if sum(math.prod(s) for s in graph.shapes.values()) >= MANY_ELEMENTS else LOOKED_AT
@@ -65,7 +75,7 @@ def scale_targets(graph: Graph, samples: Mapping[str, Array] | None, classes: Co
     for name, node in found.items():
         if not np.isfinite(values[name]).all():
             continue
-        centre = _centres(values[name])
+        centre = _centres(values[name]) if centred else np.zeros(values[name].shape[1])
         factor = _factors(np.abs(values[name] - centre).max(axis=0))
         if (factor == 1.0).all() and not centre.any():
             continue
@@ -119,9 +129,22 @@ def target_factors(graph: Graph) -> dict[str, Array]:
     return {name: factor for name, (factor, _) in _undoing(graph).items()}
 
 
-def target_centres(graph: Graph) -> dict[str, Array]:
-    """By name of an output with factors or centres, the centres of its columns."""
-    return {name: centre for name, (_, centre) in _undoing(graph).items()}
+def target_centres(graph: Graph, exact: Mapping[str, Array], classes: Collection[str] = ()) -> dict[str, Array]:
+    """By name of an output whose columns count each by itself, the centres of its columns.
+
+    Args:
+        graph: with the factors and centres of :func:`scale_targets`.
+        exact: values of outputs on calibration data, whose columns far from zero are found where none is centred.
+        classes: as there.
+    """
+    found = {name: centre for name, (_, centre) in _undoing(graph).items()}
+    for name in (*_regressions(graph, classes), *found):
+        if name in exact and len(exact[name]) and not (name in found and found[name].any()):
+            values = np.asarray(exact[name], np.float64).reshape(len(exact[name]), -1)
+            centre = _centres(values) if np.isfinite(values).all() else np.zeros(values.shape[1])
+            if name in found or centre.any():
+                found[name] = centre
+    return found
 
 
 def _undoing(graph: Graph) -> dict[str, tuple[Array, Array]]:

@@ -126,7 +126,7 @@ def judged(
         off = {k: np.abs(planned[k] - v).reshape(len(v), -1).max(axis=1, initial=0.0) for k, v in exact.items()}
         off = {k: v + passed[k].get("max_error", noise) for k, v in off.items()}
         beside = sides(plan, original, leaps, planned, rows, off, noise)
-        squash, index, columns = squashed(original), places(original), target_centres(replaced)
+        squash, index, columns = squashed(original), places(original), target_centres(replaced, exact, classes)
         found = {
             k: measure(
                 v,

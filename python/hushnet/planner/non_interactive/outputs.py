@@ -79,8 +79,9 @@ def _own(network: Network, samples: Images | None) -> dict[str, dict[str, float]
     found = {}
     for name in network.own:
         most = float(errors[name].max(initial=0.0))
-        # calibration data prove nothing
-        known = ("max_error", "worst_error") if set(head.inputs) <= set(network.declared) else ("max_error",)
+        # calibration data prove nothing of roundings; what only decides and moves has none
+        sure = most == 0.0 or set(head.inputs) <= set(network.declared)
+        known = ("max_error", "worst_error") if sure else ("max_error",)
         found[name] = dict.fromkeys(known, most) if np.isfinite(most) else {}
     return found
 

@@ -17,7 +17,6 @@ from ..jumps import jumps, sides, watched
 from ..quality import UNBOUNDED, Quality, measure, places, said, sequences, squashed, steep
 from ..ranges import MANY_ELEMENTS, Range, Ranges, drawn_rows, hull, input_intervals, typical_outputs
 from ..read import validate
-from ..targets import target_centres
 from . import cost, nonlinear
 from .client import Writer
 from .errors import Propagation
@@ -113,7 +112,7 @@ class _Planner:
         self.graph, self.regions, self.settings = made.graph, made.regions, settings
         self.name, self.outputs = made.name, made.outputs
         self.weight_bits, self.activation_bits = weight_bits, activation_bits
-        self.steps = made.steps
+        self.steps, self.columns = made.steps, made.columns
         self.weights = Weights(weight_bits, made.moments)
         unit_costs = None if settings.unit_costs is None else str(settings.unit_costs)
         self.unit = cost.unit_costs(unit_costs)
@@ -333,8 +332,6 @@ class _Planner:
         index = {k for k, t in zip(self.outputs, self.graph.outputs) if t in places(self.graph)}
         found = sequences(self.graph)
         several = {k: found.get(t) for k, t in zip(self.outputs, self.graph.outputs)}
-        factors = target_centres(self.graph)
-        columns = {k: factors.get(t) for k, t in zip(self.outputs, self.graph.outputs)}
         off = {
             t: np.abs(outputs[k] - floats[k]).reshape(len(floats[k]), -1).max(axis=1, initial=0.0)
             for k, t in zip(self.outputs, self.graph.outputs)
@@ -349,7 +346,7 @@ class _Planner:
                 squash[k],
                 place=k in index,
                 several=several[k],
-                columns=columns[k],
+                columns=self.columns.get(k),
                 jumping=(own.near, own.stays) if (own := beside[k]) is not None else None,
             )
             for k, v in outputs.items()

@@ -16,7 +16,7 @@ from ..guards import between_layers, unguarded
 from ..inputs import scale_inputs
 from ..ranges import InputRanges, Ranges, from_calibration, from_intervals, input_intervals
 from ..rewrite import _prune
-from ..targets import scale_targets
+from ..targets import scale_targets, target_centres
 from .constants import constants_from_inputs
 from .curves import fused, opened_up
 from .feedback import Moments
@@ -44,6 +44,7 @@ class Prepared:
         ranges: of all tensors, before any rounding.
         moments: of what layers read, where weights are rounded with feedback.
         steps: of the shared region.
+        columns: centres of columns that count each by itself, by output.
         picked: the methods of all layers by what they follow from, as plans of the graph find them.
     """
 
@@ -55,6 +56,7 @@ class Prepared:
     ranges: Ranges
     moments: Moments | None
     steps: list[Step]
+    columns: dict[str, Array] = field(default_factory=dict)
     picked: dict[tuple[object, ...], dict[int, dict[str, Pick]]] = field(default_factory=dict)
 
 
@@ -102,7 +104,13 @@ def prepare(
     ranges = _ranges(graph, regions, samples, settings.margin, input_range, moments)
     ranges.limit.update({t: max(most, ranges.limit.get(t, 0.0)) for t, most in masks.items()})
     regions = replace(regions, shared=narrow_rows(regions.shared, ranges.limit))
-    return Prepared(name, output_names, graph, shared, regions, ranges, moments, to_steps(shared, regions))
+    columns: dict[str, Array] = {}
+    if samples is not None and settings.reveal == "output":
+        named = dict(zip(graph.outputs, output_names))
+        exact = {t: ranges.floats[t] for t in graph.outputs}
+        centres = target_centres(graph, exact, [t for t in graph.outputs if named[t] in classes])
+        columns = {named[t]: centre for t, centre in centres.items()}
+    return Prepared(name, output_names, graph, shared, regions, ranges, moments, to_steps(shared, regions), columns)
 
 
 def _reach(graph: Graph, samples: dict[str, Array] | None, margin: float, declared: InputRanges) -> Mapping[str, float]:
