@@ -72,8 +72,8 @@ test: setup test-rust test-python
 
 test-rust:
 	@echo "== Rust tests"
-	cargo test --workspace --exclude hushnet-masks --exclude hushnet-kernels $(EXTENSION) --profile $(PROFILE) --locked --tests
-	cargo test --workspace --exclude hushnet-masks --exclude hushnet-kernels $(EXTENSION) --profile $(PROFILE) --locked --doc
+	cargo test --workspace --exclude hushnet-masks --exclude hushnet-kernels --exclude hushnet-wasm $(EXTENSION) --profile $(PROFILE) --locked --tests
+	cargo test --workspace --exclude hushnet-masks --exclude hushnet-kernels --exclude hushnet-wasm $(EXTENSION) --profile $(PROFILE) --locked --doc
 	@echo "== Rust tests with the ledger of masks: a second build of our own crates, apart from the product's"
 	cargo test -p hushnet-masks -p hushnet-python $(EXTENSION) --profile $(PROFILE) --locked
 

@@ -152,7 +152,7 @@ for line in sys.stdin:
     print(info.uordblks + info.hblkhd, flush=True)
 """
 # Bytes that allocators' lists and Python's may hold more for all sessions together.
-SLACK = 64 << 10
+SLACK = 96 << 10
 
 
 def grown(network: service.Network, sessions: int, planted: int = 0) -> int:
