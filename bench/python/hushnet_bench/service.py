@@ -145,7 +145,8 @@ def network(name: str, trust: str, folder: Path, *, images: int = 8, seed: int =
     from hushnet import zoo
 
     # Some architectures have one activation, and no choice.
-    model = zoo.build(name, seed, **({"activation": "square"} if trust == "non-interactive" else {}))
+    chosen: dict[str, Any] = {"activation": "square"} if trust == "non-interactive" else {}
+    model = zoo.build(name, seed, **chosen)
     rng = np.random.default_rng(seed)
     shape = (max(images, 32), *(d.dim_value for d in model.graph.input[0].type.tensor_type.shape.dim[1:]))
     rows = rng.uniform(0, 1, shape).astype(np.float32)
