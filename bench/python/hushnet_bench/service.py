@@ -136,11 +136,14 @@ class Network:
     tolerance: float
 
 
-def network(name: str, trust: str, folder: Path, *, images: int = 8, seed: int = 0, **options: Any) -> Network:
+def network(
+    name: str, trust: str, folder: Path, *, images: int = 8, seed: int = 0, calibration: int = 32, **options: Any
+) -> Network:
     """Compiles an architecture of the zoo into ``folder``.
 
     Args:
         images: rows to have answers for.
+        calibration: rows to calibrate with.
     """
     from hushnet import zoo
 
@@ -148,7 +151,7 @@ def network(name: str, trust: str, folder: Path, *, images: int = 8, seed: int =
     chosen: dict[str, Any] = {"activation": "square"} if trust == "non-interactive" else {}
     model = zoo.build(name, seed, **chosen)
     rng = np.random.default_rng(seed)
-    shape = (max(images, 32), *(d.dim_value for d in model.graph.input[0].type.tensor_type.shape.dim[1:]))
+    shape = (max(images, calibration), *(d.dim_value for d in model.graph.input[0].type.tensor_type.shape.dim[1:]))
     rows = rng.uniform(0, 1, shape).astype(np.float32)
     return _compiled(name, trust, model, rows, folder, images, options)
 
