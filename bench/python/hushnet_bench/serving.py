@@ -56,7 +56,7 @@ def rows(
                 out.append(many(network, *size, threads, progress))
             if "restart" in wanted and (not quick or trust == "non-interactive"):
                 out.append(restart(network, folder, threads))
-                if trust != "non-interactive" and not quick:
+                if trust == "two-party" and not quick:
                     # what is measured is the server, so no bits are searched for
                     few = {"images": 1, "calibration": 2, "weight_bits": 8}
                     out.append(restart(service.network("resnet50", trust, folder, **few), folder, threads))
