@@ -142,8 +142,13 @@ make tee | cat
     assert "--output" in said[0] and "--colour" in said[1] and "infre" in said[2]
 
 
-def test_the_readme_is_short() -> None:
-    assert len((ROOT / "README.md").read_text().splitlines()) <= 90
+def test_the_readme_is_short_and_begins_with_a_picture_and_three_commands() -> None:
+    text = (ROOT / "README.md").read_text()
+    assert len(text.splitlines()) <= 90
+    first, picture, fence, *rest = [line for line in text.splitlines() if line]
+    assert first == "# Hushnet" and fence == "```" and rest.index("```") == 3
+    named = re.fullmatch(r"!\[.+\]\((.+\.svg)\)", picture)
+    assert named and (ROOT / named[1]).is_file()
 
 
 def test_every_parameter_of_every_command_is_described_and_summaries_are_sentences() -> None:

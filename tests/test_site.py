@@ -67,6 +67,7 @@ def test_links_are_written_as_the_site_has_them(hooks: ModuleType) -> None:
     for page, text, wanted in (
         ("faq.md", "[S](../SECURITY.md#model)", "[S](project/SECURITY.md#model)"),
         ("project/README.md", "[a](docs/models.md)", "[a](../models.md)"),
+        ("project/README.md", "![p](docs/pictures/hushnet.svg)", "![p](../pictures/hushnet.svg)"),
         ("two-party.md", "[m](../crates/mpc/src/lib.rs)", "m (`crates/mpc/src/lib.rs`)"),
         ("security/README.md", "[e](estimate.py), [c](lwe.csv)", "e (`docs/security/estimate.py`), [c](lwe.csv)"),
         ("faq.md", "[n](notebooks/pytorch.ipynb) [o](https://a.b/c)", "[n](notebooks/pytorch.md) [o](https://a.b/c)"),

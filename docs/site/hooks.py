@@ -17,7 +17,7 @@ from typing import Any
 
 ROOT = Path(__file__).resolve().parent.parent.parent
 PROJECT = ("README.md", "SECURITY.md", "CONTRIBUTING.md", "CHANGELOG.md")
-_LINK = re.compile(r"(?<!!)\[([^\]\n]*)\]\(([^)\s]+)\)")
+_LINK = re.compile(r"(!?)\[([^\]\n]*)\]\(([^)\s]+)\)")
 _FENCE = re.compile(r"(^```.*?^```$)", re.MULTILINE | re.DOTALL)
 
 
@@ -37,14 +37,14 @@ def page_of(path: str) -> str | None:
     if inside.endswith(".ipynb"):
         return inside.removesuffix(".ipynb") + ".md"
     # folders, scripts and models are no pages
-    return inside if inside.endswith((".md", ".svg", ".csv")) else None
+    return inside if inside.endswith((".md", ".svg", ".png", ".csv")) else None
 
 
 def relinked(text: str, page: str) -> str:
     """A page's Markdown with links that lead to pages of the site, or to nothing but a path."""
 
     def link(found: re.Match[str]) -> str:
-        label, target = found[1], found[2]
+        picture, label, target = found.groups()
         if re.match(r"[a-z]+:|#", target):
             return found[0]
         name, mark, anchor = target.partition("#")
@@ -52,7 +52,7 @@ def relinked(text: str, page: str) -> str:
         other = page_of(there)
         if other is None:
             return f"{label} (`{there}`)" if there not in label else label
-        return f"[{label}]({posixpath.relpath(other, posixpath.dirname(page) or '.')}{mark}{anchor})"
+        return f"{picture}[{label}]({posixpath.relpath(other, posixpath.dirname(page) or '.')}{mark}{anchor})"
 
     # fences stay as they are
     return "".join(part if part.startswith("```") else _LINK.sub(link, part) for part in _FENCE.split(text))
