@@ -118,6 +118,7 @@ SERVER_FILES: dict[str, tuple[str, ...]] = {
         "runtime/src/transport/raw_server.rs",
         "runtime/src/transport/record.rs",
         "runtime/src/transport/server.rs",
+        "runtime/src/transport/shared.rs",
         "runtime/src/transport/websocket_server.rs",
         "python/src/server.rs",
     ),

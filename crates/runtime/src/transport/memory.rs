@@ -4,7 +4,7 @@
 //! follows from what the client announces, so a session asks for it then, and waits in line until that much is free. Set-ups and blocks have
 //! shares of their own: who has a set-up waits for a block and never the other way round, and who has a block waits for nothing.
 
-use super::server::ServerLimits;
+use super::options::ServerLimits;
 use crate::plan::{Limits, PlanError};
 use crate::session::server::SessionMemory;
 use tokio::sync::Semaphore;

@@ -3,7 +3,7 @@
 use super::greeting::Caller;
 use super::metrics;
 use super::models::{About, Model};
-use super::server::Shared;
+use super::shared::Shared;
 use super::websocket::NO_MODEL;
 use super::websocket_server;
 use crate::error::{Error, ProtocolError, TransportError};

@@ -2,7 +2,8 @@
 
 use super::bridge::{Arrival, Sink, Source};
 use super::counted::Counted;
-use super::server::{serve_raw, Acceptor, Shared};
+use super::server::Acceptor;
+use super::shared::{serve_raw, Shared};
 use super::socket::Socket;
 use super::{proxied, tls};
 use crate::error::{Error, TransportError};
