@@ -13,6 +13,8 @@ HOST = $(shell rustc -vV | sed -n 's/^host: //p')
 WHEEL_PROFILE ?= release
 # Processes of the Python tests
 WORKERS ?= $(shell n=$$(nproc 2>/dev/null || echo 2); echo $$((n < 4 ? n : 4)))
+# Compiled modules are kept, also where the environment says otherwise: without them every command of `hushnet` compiles all of its modules first.
+export PYTHONDONTWRITEBYTECODE :=
 VENV := .venv
 BIN := $(VENV)/bin
 SOURCES := Cargo.toml pyproject.toml $(shell find crates -name '*.rs' -o -name Cargo.toml)
@@ -26,7 +28,7 @@ export RUSTUP_HOME := $(TOOLCHAIN)/rustup
 NEEDS_CARGO := $(TOOLCHAIN)/.installed
 endif
 
-.PHONY: setup demo test test-rust test-python constant-time lint licences wheel wheels web docs bench-quick soak fuzz-quick fuzz-corpus peers clean
+.PHONY: setup demo test test-rust test-python constant-time lint lint-rust lint-python licences wheel wheels web docs bench-quick soak fuzz-quick fuzz-corpus peers clean
 
 setup: $(VENV)/.built $(VENV)/.benchmarks
 
@@ -82,12 +84,18 @@ test-python: setup
 	@echo "== Python tests"
 	OPENBLAS_NUM_THREADS=1 $(BIN)/python -m pytest -q -n $(WORKERS)
 
+# Cargo and the Python tools work beside each other: the one waits for its largest crate, the other has one process.
 lint: setup
+	@$(MAKE) --no-print-directory -j2 lint-rust lint-python
+
+lint-rust:
 	cargo fmt --all --check
 	cargo clippy --workspace --exclude hushnet-masks --all-targets --profile $(PROFILE) --locked -- -D warnings
 	cargo clippy -p hushnet-masks --all-targets --profile $(PROFILE) --locked -- -D warnings
 	RUSTDOCFLAGS="-D warnings" cargo doc --workspace --exclude hushnet-masks --no-deps --profile $(PROFILE) --locked
 	RUSTFLAGS="--cfg fuzzing" cargo clippy --manifest-path fuzz/Cargo.toml --profile fast --target $(HOST) --target-dir target -- -D warnings
+
+lint-python:
 	@$(BIN)/pip install -q --disable-pip-version-check "ruff==0.17.*" "mypy==2.*"
 	$(BIN)/ruff format --check .
 	$(BIN)/ruff check .

@@ -1,6 +1,6 @@
 """Run a trained neural network on inputs that the server never sees."""
 
-from hushnet.api import Connection, Model, Result, check, compile, connect, from_sklearn, from_torch, run, serve
+from hushnet.api import check, compile, from_sklearn, from_torch
 from hushnet.compare import compare
 from hushnet.errors import (
     BlockedPlan,
@@ -18,6 +18,10 @@ from hushnet.errors import (
 )
 from hushnet.frontend import ModelError, UnsupportedModel
 from hushnet.machine import measure_machine
+from hushnet.model import Model
+from hushnet.result import Result
+from hushnet.serving import serve
+from hushnet.sessions import Connection, connect, run
 
 __all__ = [
     "BlockedPlan", "Connection", "DataError", "DemoError", "HushnetError", "InputError", "LimitError", "Model",

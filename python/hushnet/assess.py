@@ -10,9 +10,10 @@ from typing import Any
 import numpy as np
 
 from hushnet import frontend
-from hushnet.api import Model, lowered, planned, read, sample_shapes
+from hushnet.api import lowered, planned, read, sample_shapes
 from hushnet.errors import BlockedPlan, HushnetError
 from hushnet.graph import Graph, Linear
+from hushnet.model import Model
 from hushnet.options import KINDS, Inputs, Shapes, made
 
 TRUST = tuple(KINDS)

@@ -227,7 +227,7 @@ def test_a_run_computes_nothing_in_the_clear_unless_it_is_asked_to(tmp_path, mon
     def forbidden(*_: object, **__: object) -> None:
         raise AssertionError("the network ran in the clear")
 
-    monkeypatch.setattr(hushnet.api, "reference_run", forbidden)
+    monkeypatch.setattr(hushnet.sessions, "reference_run", forbidden)
     trace = hushnet.run(plan, x, transport="pipe").trace
     assert "polynomials" not in trace and "out_of_range" not in trace
     assert "out_of_range" not in json.loads(CliRunner().invoke(app, [*command, "--json"]).output)

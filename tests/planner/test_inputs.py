@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 from hushnet import PlanError
 from hushnet import run as run_encrypted
-from hushnet.api import Model
 from hushnet.graph import Conv2d, Dense, Graph, Linear, Op
+from hushnet.model import Model
 from hushnet.planner import compile
 from hushnet.planner.inputs import scale_inputs
 from hushnet.reference import non_interactive as ciphers

@@ -17,7 +17,8 @@ from typing import Any
 
 import numpy as np
 
-from hushnet import _native, api
+from hushnet import _native, api, serving, sessions
+from hushnet.model import Model
 from hushnet.planner.two_party import cost
 from hushnet.planner.two_party.methods import PRIME, ROWS
 
@@ -195,7 +196,7 @@ def network(shape: tuple[int, ...], outputs: int, kernel: int | None, extra: str
 
 def plan(
     shape: tuple[int, ...], outputs: int, kernel: int | None, method: str, images: int = 1, extra: str = ""
-) -> tuple[api.Model, Array]:
+) -> tuple[Model, Array]:
     """A plan of one linear layer of a method, and inputs."""
     x = np.random.default_rng(1).uniform(0, 1, (max(images, 4), *shape)).astype(np.float32)
     model = api.compile(
@@ -204,7 +205,7 @@ def plan(
     return model, x[:images]
 
 
-def clocked(model: api.Model, x: Array, runs: int = 3) -> tuple[float, Array, Array]:
+def clocked(model: Model, x: Array, runs: int = 3) -> tuple[float, Array, Array]:
     """Seconds of the set-up, then of every stage and the client's part of it.
 
     Of the first inference, and the least of the later ones, or of the only one.
@@ -293,7 +294,7 @@ def layers(method: str, seconds: float) -> Row:
     return found
 
 
-def product(sizes: tuple[int, int, int, int]) -> tuple[api.Model, Array]:
+def product(sizes: tuple[int, int, int, int]) -> tuple[Model, Array]:
     """A plan of one product of two shared tensors of matrices, parts of a small layer's result, and inputs."""
     import onnx
     from onnx import helper, numpy_helper
@@ -365,9 +366,9 @@ def messages(seconds: float, unit: Row) -> float:
     _, _, least = clocked(model, x, 5)
     runs: list[dict[str, Any]] = []
     limit = time.monotonic() + max(seconds, 0.1)
-    handle = api.serve(model, threads=1)
+    handle = serving.serve(model, threads=1)
     try:
-        with api.connect(f"hush://127.0.0.1:{handle.port}", threads=1) as connection:
+        with sessions.connect(f"hush://127.0.0.1:{handle.port}", threads=1) as connection:
             connection.infer(x)
             while len(runs) < 3 or time.monotonic() < limit:
                 runs.append(connection.infer(x).trace)

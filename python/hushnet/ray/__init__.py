@@ -11,8 +11,8 @@ from typing import Any
 
 import numpy as np
 
-from hushnet.api import Model
 from hushnet.errors import HushnetError, InputError
+from hushnet.model import Model
 from hushnet.options import Inputs
 from hushnet.ray.replica import Worker
 from hushnet.ray.results import Results, told

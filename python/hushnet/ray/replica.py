@@ -12,8 +12,11 @@ from typing import Any
 
 import numpy as np
 
-from hushnet import _native, api
+from hushnet import _native
 from hushnet.errors import HushnetError, ProtocolError, TransportError
+from hushnet.model import Model
+from hushnet.serving import serve
+from hushnet.sessions import Connection, connect
 
 # Seconds before a client asks again whose connection failed; doubled each time, up to the most.
 PAUSE, MOST = 0.2, 5.0
@@ -68,10 +71,10 @@ class Replica:
                 for name, plan in models.items():
                     path = Path(folder) / "plan.hush"
                     path.write_bytes(ray.get(plan))
-                    read[name] = api.Model.load(path, allow_insecure=self.allow_insecure)
+                    read[name] = Model.load(path, allow_insecure=self.allow_insecure)
             if self.handle is None:
                 self.host = self.host or str(ray.util.get_node_ip_address())
-                self.handle = api.serve(read, host=self.host, port=0, **self.options)
+                self.handle = serve(read, host=self.host, port=0, **self.options)
             else:
                 insecure = self.allow_insecure
                 self.handle.set_models({name: model.native(allow_insecure=insecure) for name, model in read.items()})
@@ -113,7 +116,7 @@ class Worker:
             patience: seconds for which a batch is tried again when its connection fails or the server is full.
         """
         self.url, self.options, self.patience = url, dict(options), patience
-        self.connection: api.Connection | None = None
+        self.connection: Connection | None = None
 
     def infer(self, inputs: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
         """Answers of one batch, NaN in rows that left the range that the plan was made for.
@@ -124,7 +127,7 @@ class Worker:
 
         def once() -> dict[str, np.ndarray]:
             if self.connection is None:
-                self.connection = api.connect(self.url, **self.options)
+                self.connection = connect(self.url, **self.options)
             try:
                 result = self.connection.infer(inputs[""] if "" in inputs else dict(inputs))
             except HushnetError:

@@ -12,8 +12,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from hushnet.api import Model
 from hushnet.errors import HushnetError
+from hushnet.model import Model
 from hushnet.ray.front import Front
 from hushnet.ray.replica import Replica
 
