@@ -44,22 +44,46 @@ pub(crate) fn pack(values: &[u64], l: u32, out: &mut Vec<u8>) {
         values.iter().for_each(|v| out.extend_from_slice(&v.to_le_bytes()));
         return;
     }
+    // Neighbours that fit a word together go together.
+    match 64 / l {
+        1 => pack_groups::<1>(values, l, out),
+        2 | 3 => pack_groups::<2>(values, l, out),
+        4..=7 => pack_groups::<4>(values, l, out),
+        _ => pack_groups::<8>(values, l, out),
+    }
+    out.truncate(end);
+}
+
+fn pack_groups<const N: usize>(values: &[u64], l: u32, out: &mut Vec<u8>) {
     let (mut acc, mut have) = (0u128, 0u32);
-    for &v in values {
-        acc |= u128::from(v) << have;
-        have += l;
+    let mut put = |word: u64, bits: u32| {
+        acc |= u128::from(word) << have;
+        have += bits;
         if have >= 64 {
             out.extend_from_slice(&(acc as u64).to_le_bytes());
             acc >>= 64;
             have -= 64;
         }
+    };
+    let (groups, rest) = values.as_chunks::<N>();
+    for group in groups {
+        put(group.iter().rev().fold(0, |word, v| word << (l % 64) | v), N as u32 * l);
     }
+    rest.iter().for_each(|&v| put(v, l));
     out.extend_from_slice(&(acc as u64).to_le_bytes());
-    out.truncate(end);
 }
 
 /// The reverse of [`pack`] for `out.len()` values. `data` has exactly the packed length.
 pub(crate) fn unpack(data: &[u8], l: u32, out: &mut [u64]) {
+    match 64 / l {
+        1 => unpack_groups::<1>(data, l, out),
+        2 | 3 => unpack_groups::<2>(data, l, out),
+        4..=7 => unpack_groups::<4>(data, l, out),
+        _ => unpack_groups::<8>(data, l, out),
+    }
+}
+
+fn unpack_groups<const N: usize>(data: &[u8], l: u32, out: &mut [u64]) {
     let mask = u64::MAX >> (64 - l);
     let (mut acc, mut have) = (0u128, 0u32);
     let mut words = data.chunks(8).map(|c| {
@@ -67,15 +91,24 @@ pub(crate) fn unpack(data: &[u8], l: u32, out: &mut [u64]) {
         b[..c.len()].copy_from_slice(c);
         u64::from_le_bytes(b)
     });
-    for o in out {
-        if have < l {
+    let mut take = |bits: u32| {
+        if have < bits {
             acc |= u128::from(words.next().unwrap_or(0)) << have;
             have += 64;
         }
-        *o = acc as u64 & mask;
-        acc >>= l;
-        have -= l;
+        let word = acc as u64;
+        acc >>= bits;
+        have -= bits;
+        word
+    };
+    let (groups, rest) = out.as_chunks_mut::<N>();
+    for group in groups {
+        let word = take(N as u32 * l);
+        for (i, o) in group.iter_mut().enumerate() {
+            *o = (word >> (i as u32 * l)) & mask;
+        }
     }
+    rest.iter_mut().for_each(|o| *o = take(l) & mask);
 }
 
 #[cfg(test)]

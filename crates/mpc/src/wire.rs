@@ -38,6 +38,13 @@ pub(crate) fn recv_plane(ch: &mut dyn Channel, n: usize) -> Result<Vec<u64>> {
     Ok(plane)
 }
 
+/// Receives n bits, 64 at most, as one word.
+pub(crate) fn recv_word(ch: &mut dyn Channel, n: usize) -> Result<u64> {
+    let mut word = [0; 8];
+    ch.recv(&mut word[..bytes(n.min(64))])?;
+    Ok(u64::from_le_bytes(word))
+}
+
 /// Sends values of l bits.
 pub(crate) fn send_packed(ch: &mut dyn Channel, values: &[u64], l: u32) -> Result<()> {
     let mut buf = Vec::with_capacity(bytes(1024 * l as usize));

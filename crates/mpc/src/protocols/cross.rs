@@ -10,9 +10,8 @@
 use crate::bits::{bytes, pack, words};
 use crate::error::Result;
 use crate::ring::Ring;
-use crate::select::all;
-use crate::simd::GROUP;
-use crate::wire::{packed_bytes, recv_plane, send_plane};
+use crate::simd::{Lanes, Offered, GROUP};
+use crate::wire::{packed_bytes, recv_word, send_plane};
 use crate::Session;
 
 /// One term of the sum.
@@ -47,7 +46,7 @@ pub(crate) fn payload_bytes(terms: &[Term], n: usize) -> u64 {
 
 /// What the holder of the bits keeps until the payloads come: per block and term its pads and its bits.
 pub(crate) struct Chosen {
-    pads: Vec<[u64; GROUP]>,
+    pads: Vec<Lanes>,
     bits: Vec<u64>,
     n: usize,
 }
@@ -62,59 +61,64 @@ pub(crate) fn choose(
     let blocks = words(n);
     let mut chosen =
         Chosen { pads: Vec::with_capacity(blocks * terms), bits: Vec::with_capacity(blocks * terms), n };
-    let (mut t, mut h) = ([0; GROUP], [0; GROUP]);
+    let (mut t, mut h, mut pads) = ([0; GROUP], [0; GROUP], [0; GROUP]);
     for block in 0..blocks {
         let m = (n - block * GROUP).min(GROUP);
         for term in 0..terms {
             s.draw_received(&mut t)?;
-            s.recv_pads.key.hash(&t, 0, &mut h);
+            let key = &s.recv_pads.key;
+            key.hash(&t, 0, &mut h);
+            key.low(&h, &mut pads);
             let bits = plane(block, term);
-            send_plane(&mut *s.channel, &[s.recv_pads.key.choices(&t) ^ bits], m)?;
-            chosen.pads.push(h.map(|h| h as u64));
+            send_plane(&mut *s.channel, &[key.choices(&t) ^ bits], m)?;
+            chosen.pads.push(pads);
             chosen.bits.push(bits);
         }
     }
     Ok(chosen)
 }
 
-/// Reads the corrections, sends the payloads of `element(term, value)` (reduced here) and adds this party's shares to `out`, modulo 2^w.
+/// Reads the corrections, sends the payloads and adds this party's shares to `out`, modulo 2^w. `elements(term, first, block)` fills in the elements of
+/// a term for the values from `first` on; they are reduced here.
+///
+/// A block's payloads are made as soon as its corrections are there, while the other party draws for the next blocks. All of them are sent behind the last correction.
 pub(crate) fn offer(
     s: &mut Session,
     terms: &[Term],
     ring: Ring,
     out: &mut [u64],
-    element: impl Fn(usize, usize) -> u64,
+    elements: impl Fn(usize, usize, &mut [u64]),
 ) -> Result<()> {
     let delta = s.delta();
     let (mut q, mut h) = ([0; GROUP], [[0; GROUP]; 2]);
-    let mut tau = [0; GROUP];
-    let mut message = Vec::new();
-    let mut corrections = Vec::with_capacity(terms.len() * words(out.len()));
-    for block in out.chunks(GROUP) {
-        for _ in terms {
-            corrections.extend(recv_plane(&mut *s.channel, block.len())?);
-        }
-    }
-    let mut corrections = corrections.into_iter();
+    let (mut sent, mut share, mut block_elements) = ([0; GROUP], [0; GROUP], [0; GROUP]);
+    let mut messages = Vec::with_capacity(payload_bytes(terms, out.len()) as usize);
     for (block, out) in out.chunks_mut(GROUP).enumerate() {
-        message.clear();
-        for (k, (term, d)) in terms.iter().zip(&mut corrections).enumerate() {
+        let n = out.len();
+        share[..n].copy_from_slice(out);
+        for (k, term) in terms.iter().enumerate() {
+            let swap = recv_word(&mut *s.channel, n)?;
             s.draw_sent(&mut q)?;
-            s.send_pads.key.hash(&q, 0, &mut h[0]);
-            s.send_pads.key.hash(&q, delta, &mut h[1]);
-            for (i, out) in out.iter_mut().enumerate() {
-                let (p0, p1) = (h[0][i] as u64, h[1][i] as u64);
-                let swap = (p0 ^ p1) & all(d >> i);
-                let (a, b) = (p0 ^ swap, p1 ^ swap);
-                let element = element(k, block * GROUP + i);
-                tau[i] = term.payload.reduce(a.wrapping_sub(b).wrapping_add(element));
-                *out = ring.reduce(out.wrapping_sub(a << term.shift));
-            }
-            pack(&tau[..out.len()], term.payload.bits(), &mut message);
+            let key = &s.send_pads.key;
+            key.hash(&q, 0, &mut h[0]);
+            key.hash(&q, delta, &mut h[1]);
+            elements(k, block * GROUP, &mut block_elements[..n]);
+            let [first, second] = &h;
+            let term = Offered {
+                pads: [first, second],
+                swap,
+                elements: &block_elements,
+                payload: term.payload.reduce(u64::MAX),
+                shift: term.shift,
+            };
+            key.offer(&term, &mut sent, &mut share);
+            pack(&sent[..n], terms[k].payload.bits(), &mut messages);
         }
-        s.channel.send(&message)?;
+        for (o, share) in out.iter_mut().zip(&share) {
+            *o = ring.reduce(*share);
+        }
     }
-    Ok(())
+    s.channel.send(&messages)
 }
 
 /// Reads the payloads and adds this party's shares to `out`, modulo 2^w.
@@ -127,20 +131,22 @@ pub(crate) fn collect(
 ) -> Result<()> {
     crate::error::check_len("values of chosen products", chosen.n, out.len())?;
     let mut held = chosen.pads.iter().zip(&chosen.bits);
-    let mut tau = [0; GROUP];
+    let (mut received, mut share) = ([0; GROUP], [0; GROUP]);
     let mut message = Vec::new();
     for out in out.chunks_mut(GROUP) {
-        message.resize(payload_bytes(terms, out.len()) as usize, 0);
+        let n = out.len();
+        message.resize(payload_bytes(terms, n) as usize, 0);
         s.channel.recv(&mut message)?;
         let mut rest = message.as_slice();
+        share[..n].copy_from_slice(out);
         for (term, (pads, &bits)) in terms.iter().zip(&mut held) {
-            let (part, after) = rest.split_at(packed_bytes(out.len(), term.payload.bits()) as usize);
+            let (part, after) = rest.split_at(packed_bytes(n, term.payload.bits()) as usize);
             rest = after;
-            crate::bits::unpack(part, term.payload.bits(), &mut tau[..out.len()]);
-            for (i, out) in out.iter_mut().enumerate() {
-                let gained = pads[i].wrapping_add(tau[i] & all(bits >> i));
-                *out = ring.reduce(out.wrapping_add(gained << term.shift));
-            }
+            crate::bits::unpack(part, term.payload.bits(), &mut received[..n]);
+            s.recv_pads.key.collect(pads, bits, &received, term.shift, &mut share);
+        }
+        for (o, share) in out.iter_mut().zip(&share) {
+            *o = ring.reduce(*share);
         }
     }
     Ok(())

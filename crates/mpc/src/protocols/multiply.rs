@@ -71,6 +71,13 @@ impl Number {
     fn value(&self, i: usize) -> u64 {
         self.shifted[i].wrapping_sub(self.offset)
     }
+
+    /// The values from `at` on.
+    fn values(&self, at: usize, out: &mut [u64]) {
+        for (o, v) in out.iter_mut().zip(&self.shifted[at..]) {
+            *o = v.wrapping_sub(self.offset);
+        }
+    }
 }
 
 /// Shares of x*y modulo 2^w, w = `out`'s bits, element by element, for signed x and y within the ranges of their factors; exact. w is at
@@ -117,7 +124,7 @@ fn pass(
     let planes = to_planes(&narrow.shifted, terms.len() as u32);
     let chosen = cross::choose(s, n, terms.len(), |block, term| planes[term][block])?;
     s.channel.flush()?;
-    cross::offer(s, &terms, out, &mut product, |_, i| wide.value(i))?;
+    cross::offer(s, &terms, out, &mut product, |_, at, block| wide.values(at, block))?;
     s.channel.flush()?;
     cross::collect(s, &terms, out, &chosen, &mut product)?;
     // The first party chose with x', so the second one takes offset * Y_1 off.
@@ -221,7 +228,7 @@ fn square_pass(s: &mut Session, x: &[u64], of: Factor, out: Ring) -> Result<Vec<
     s.ensure([demand, 0])?;
     let mut twice = vec![0; n];
     if s.is_first() {
-        cross::offer(s, &terms, half, &mut twice, |_, i| a.value(i))?;
+        cross::offer(s, &terms, half, &mut twice, |_, at, block| a.values(at, block))?;
         s.channel.flush()?;
     } else {
         let planes = to_planes(&a.shifted, terms.len() as u32);

@@ -7,7 +7,7 @@
 use std::arch::x86_64::*;
 
 use super::x86::{add_picks, expand, fetch, from_u128, groups, to_u128, RoundKeys};
-use super::{check_code, spread};
+use super::{check_code, lanes, spread};
 use crate::block::Block;
 use crate::select::equal_mask;
 
@@ -436,6 +436,8 @@ macro_rules! kernels {
                     }
                 }
             }
+
+            lanes::compiled!($features);
         }
     };
 }

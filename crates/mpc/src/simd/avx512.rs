@@ -4,7 +4,7 @@
 use std::arch::x86_64::*;
 
 use super::x86::{add_picks, expand, fetch, from_u128, groups, RoundKeys};
-use super::{check_code, spread};
+use super::{check_code, lanes, spread};
 use crate::block::Block;
 use crate::select::equal_mask;
 
@@ -375,3 +375,5 @@ pub(super) fn choices(_: &Key, blocks: &[Block; 64]) -> u64 {
     // SAFETY: a `Key` exists only where the features do.
     unsafe { extract_inner(blocks, 0) }
 }
+
+lanes::compiled!("avx512f,avx512bw,avx512dq,avx512vbmi,bmi2");

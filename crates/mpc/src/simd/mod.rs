@@ -5,6 +5,7 @@
 mod avx2;
 #[cfg(target_arch = "x86_64")]
 mod avx512;
+mod lanes;
 mod portable;
 #[cfg(test)]
 mod tests;
@@ -15,6 +16,8 @@ use aes::cipher::KeyInit;
 
 use crate::block::Block;
 use crate::select::equal_mask;
+
+pub(crate) use lanes::{Lanes, Offered};
 
 /// Blocks hashed at a time by the callers.
 pub(crate) const GROUP: usize = 64;
@@ -112,6 +115,22 @@ impl FixedKey {
     /// Bit 0 of 64 blocks: the choice bits of correlated OTs.
     pub(crate) fn choices(&self, blocks: &[Block; GROUP]) -> u64 {
         on!(self, choices(blocks))
+    }
+
+    /// One term of a product at the holder of the elements: what is sent, p0 - p1 + element within the payload's bits, and this party's share, less
+    /// p0 * 2^shift, modulo 2^64.
+    pub(crate) fn offer(&self, term: &Offered<'_>, sent: &mut Lanes, share: &mut Lanes) {
+        on!(self, offer(term, sent, share));
+    }
+
+    /// One term of a product at the holder of the bits: adds (pad + bit * received) * 2^shift to this party's share, modulo 2^64.
+    pub(crate) fn collect(&self, pads: &Lanes, bits: u64, received: &Lanes, shift: u32, share: &mut Lanes) {
+        on!(self, collect(pads, bits, received, shift, share));
+    }
+
+    /// The low words of 64 blocks.
+    pub(crate) fn low(&self, blocks: &[Block; GROUP], words: &mut Lanes) {
+        on!(self, low(blocks, words));
     }
 
     /// Rows of a local code whose table falls into groups of 2^log_group entries, 16 at most: XORs one entry of each group into each row. Row

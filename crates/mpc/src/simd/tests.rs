@@ -166,3 +166,36 @@ fn codes_agree() {
         }
     }
 }
+
+/// Every path beside big numbers: what is sent and what either party keeps of a term, whatever stands above the payload's bits.
+#[test]
+fn terms_of_products_agree() {
+    let words = |seed| random(GROUP, seed).iter().map(|&b| b as u64).collect::<Vec<_>>();
+    let lanes = |seed| -> Lanes { words(seed).try_into().unwrap() };
+    for (seed, bits, shift) in [(2, 1, 0), (3, 7, 5), (4, 31, 33), (5, 64, 0), (6, 16, 63)] {
+        let pads: [[Block; GROUP]; 2] = [20, 21].map(|s| random(GROUP, s + seed).try_into().unwrap());
+        let (elements, share, swap) = (lanes(40 + seed), lanes(50 + seed), words(60 + seed)[0]);
+        let payload = u64::MAX >> (64 - bits);
+        let mask = |i: usize, of: u64| if of >> i & 1 == 1 { u64::MAX } else { 0 };
+        let first = |i: usize, other: usize| pads[(swap >> i & 1) as usize ^ other][i] as u64;
+        let sent: Vec<u64> = (0..GROUP)
+            .map(|i| first(i, 0).wrapping_sub(first(i, 1)).wrapping_add(elements[i]) & payload)
+            .collect();
+        let kept: Vec<u64> = (0..GROUP).map(|i| share[i].wrapping_sub(first(i, 0) << shift)).collect();
+        let gained: Vec<u64> = (0..GROUP)
+            .map(|i| share[i].wrapping_add(elements[i].wrapping_add(sent[i] & mask(i, swap)) << shift))
+            .collect();
+        for k in paths(KEY) {
+            let (mut got, mut mine) = ([0; GROUP], share);
+            let term = Offered { pads: [&pads[0], &pads[1]], swap, elements: &elements, payload, shift };
+            k.offer(&term, &mut got, &mut mine);
+            assert_eq!((got.to_vec(), mine.to_vec()), (sent.clone(), kept.clone()), "{bits} bits");
+            let mut theirs = share;
+            k.collect(&elements, swap, &got, shift, &mut theirs);
+            assert_eq!(theirs.to_vec(), gained, "{bits} bits");
+            let mut low = [0; GROUP];
+            k.low(&pads[0], &mut low);
+            assert!(low.iter().zip(&pads[0]).all(|(l, p)| *l == *p as u64));
+        }
+    }
+}

@@ -252,9 +252,12 @@ fn hold(s: &mut Session, x: &[u64], plan: &Plan<'_>, pieces: &Pieces) -> Result<
             shares.extend(own[..count].iter().map(|&w| plan.fields.get(w, m + first)));
         }
     }
-    cross::offer(s, &shape.terms, shape.inner, &mut inner, |term, i| {
+    cross::offer(s, &shape.terms, shape.inner, &mut inner, |term, at, block| {
         let (m, bit) = plan.of_term[term];
-        rounded(shares[m][i] as i64, spec.basis[m].shift.saturating_sub(bit + 1))
+        let shift = spec.basis[m].shift.saturating_sub(bit + 1);
+        for (e, &share) in block.iter_mut().zip(&shares[m][at..]) {
+            *e = rounded(share as i64, shift);
+        }
     })?;
     let tops: Vec<Vec<u64>> = (shares.iter().zip(&spec.basis))
         .map(|(v, b)| to_planes(&v.iter().map(|v| v >> (b.bits - 1)).collect::<Vec<_>>(), 1).swap_remove(0))
@@ -275,7 +278,8 @@ fn holds(s: &mut Session, x: &[u64], plan: &Plan<'_>, pieces: &Pieces) -> Result
         if let Some(term) = &plan.widening {
             let tops: Vec<u64> = inner.iter().map(|z| z >> (shape.inner.bits() - 1)).collect();
             let term = Term { shift: 0, ..*term };
-            cross::offer(s, &[term], term.payload, &mut wraps, |_, i| tops[i])?;
+            let fill = |_, at: usize, block: &mut [u64]| block.copy_from_slice(&tops[at..at + block.len()]);
+            cross::offer(s, &[term], term.payload, &mut wraps, fill)?;
             s.channel.flush()?;
             wraps.iter_mut().zip(&tops).for_each(|(w, t)| *w = t.wrapping_sub(*w));
         }
@@ -336,8 +340,10 @@ fn reply(s: &mut Session, n: usize, question: &Question, plan: &Plan<'_>) -> Res
     };
     let mut inner: Vec<u64> = own.iter().enumerate().map(local).collect();
     cross::collect(s, &shape.terms, shape.inner, &question.chosen, &mut inner)?;
-    cross::offer(s, &shape.wraps, shape.inner, &mut inner, |m, i| {
-        (question.values[m][i] as u64 & !all(top(i, m))).wrapping_neg()
+    cross::offer(s, &shape.wraps, shape.inner, &mut inner, |m, at, block| {
+        for (i, e) in (at..).zip(block) {
+            *e = (question.values[m][i] as u64 & !all(top(i, m))).wrapping_neg();
+        }
     })?;
     Ok(inner)
 }

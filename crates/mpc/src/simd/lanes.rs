@@ -1,0 +1,128 @@
+//! Terms of products, 64 values at a time: one term of a sum `bit * element * 2^shift` at either party ([`crate::protocols`], `cross`).
+//!
+//! The loops are written once; a path with vector registers compiles them for these. So all paths give the same bits. Bits of secrets become masks, and an
+//! optimisation barrier keeps the compiler from making branches of them.
+
+use std::hint::black_box;
+
+use super::GROUP;
+use crate::block::Block;
+
+/// Values of a block, one a lane.
+pub(crate) type Lanes = [u64; GROUP];
+
+/// What the holder of the elements has of one term: both pads of every OT, the corrections that put them in order, the elements, the mask of
+/// the payload's bits and the shift.
+pub(crate) struct Offered<'a> {
+    /// Pads before they are put in order.
+    pub pads: [&'a [Block; GROUP]; 2],
+    /// Bit i: the pads of value i change places.
+    pub swap: u64,
+    /// Elements; bits above the payload's do not matter.
+    pub elements: &'a Lanes,
+    /// Ones for the bits that travel.
+    pub payload: u64,
+    /// Left shift of the product.
+    pub shift: u32,
+}
+
+/// All ones or nothing in lane i, by bit i of the word.
+#[inline(always)]
+fn masks(word: u64) -> Lanes {
+    let mut masks = [0; GROUP];
+    for (i, m) in masks.iter_mut().enumerate() {
+        *m = ((word >> i) & 1).wrapping_neg();
+    }
+    black_box(masks)
+}
+
+/// What is sent, p0 - p1 + element, and this party's share, less p0 * 2^shift, modulo 2^64.
+#[inline(always)]
+pub(super) fn offer(term: &Offered<'_>, sent: &mut Lanes, share: &mut Lanes) {
+    let swaps = masks(term.swap);
+    for i in 0..GROUP {
+        let (p0, p1) = (term.pads[0][i] as u64, term.pads[1][i] as u64);
+        let swap = (p0 ^ p1) & swaps[i];
+        let (a, b) = (p0 ^ swap, p1 ^ swap);
+        sent[i] = a.wrapping_sub(b).wrapping_add(term.elements[i]) & term.payload;
+        share[i] = share[i].wrapping_sub(a << term.shift);
+    }
+}
+
+/// Adds pad + bit * received, times 2^shift, to this party's share, modulo 2^64.
+#[inline(always)]
+pub(super) fn collect(pads: &Lanes, bits: u64, received: &Lanes, shift: u32, share: &mut Lanes) {
+    let chosen = masks(bits);
+    for i in 0..GROUP {
+        let gained = pads[i].wrapping_add(received[i] & chosen[i]);
+        share[i] = share[i].wrapping_add(gained << shift);
+    }
+}
+
+/// The low words of blocks.
+#[inline(always)]
+pub(super) fn low(blocks: &[Block; GROUP], words: &mut Lanes) {
+    for (w, b) in words.iter_mut().zip(blocks) {
+        *w = *b as u64;
+    }
+}
+
+/// The loops of this file, compiled for the named features.
+#[cfg(target_arch = "x86_64")]
+macro_rules! compiled {
+    ($features:literal) => {
+        #[target_feature(enable = $features)]
+        fn offer_inner(term: &lanes::Offered<'_>, sent: &mut lanes::Lanes, share: &mut lanes::Lanes) {
+            lanes::offer(term, sent, share);
+        }
+
+        #[target_feature(enable = $features)]
+        fn collect_inner(
+            pads: &lanes::Lanes,
+            bits: u64,
+            received: &lanes::Lanes,
+            shift: u32,
+            share: &mut lanes::Lanes,
+        ) {
+            lanes::collect(pads, bits, received, shift, share);
+        }
+
+        #[target_feature(enable = $features)]
+        fn low_inner(blocks: &[Block; 64], words: &mut lanes::Lanes) {
+            lanes::low(blocks, words);
+        }
+
+        /// See `FixedKey::offer`.
+        pub(in crate::simd) fn offer(
+            _: &Key,
+            term: &lanes::Offered<'_>,
+            sent: &mut lanes::Lanes,
+            share: &mut lanes::Lanes,
+        ) {
+            // SAFETY: a `Key` exists only where the features do.
+            unsafe { offer_inner(term, sent, share) }
+        }
+
+        /// See `FixedKey::collect`.
+        pub(in crate::simd) fn collect(
+            _: &Key,
+            pads: &lanes::Lanes,
+            bits: u64,
+            received: &lanes::Lanes,
+            shift: u32,
+            share: &mut lanes::Lanes,
+        ) {
+            // SAFETY: a `Key` exists only where the features do.
+            unsafe { collect_inner(pads, bits, received, shift, share) }
+        }
+
+        /// See `FixedKey::low`.
+        pub(in crate::simd) fn low(_: &Key, blocks: &[Block; 64], words: &mut lanes::Lanes) {
+            // SAFETY: a `Key` exists only where the features do.
+            unsafe { low_inner(blocks, words) }
+        }
+    };
+}
+
+#[cfg(target_arch = "x86_64")]
+pub(super) use compiled;
