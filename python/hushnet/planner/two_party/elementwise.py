@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 import numpy as np
@@ -74,7 +74,8 @@ class Full(Builder):
         """Writes a function of one variable: its argument as coarse as its error allows, and the fitted pieces."""
         curve: Curve = step.attrs["curve"]
         source = self.natural[step.inputs[0]]
-        above = source.positive or (step.inputs[0] in self.proven and self.request.least.get(step.inputs[0], 0.0) > 0)
+        # by its stages, a proof, or calibration data that shows nothing at zero and below, which the first band clips
+        above = source.positive or self.request.least.get(step.inputs[0], 0.0) > 0
         if above and is_quotient(curve) and self.quotient(step, curve, source):
             return
         top, slope = self.shape_of(curve, source, self.request.limits.get(step.output))
@@ -104,11 +105,42 @@ class Full(Builder):
             # without a gain to keep
             fine = min(max(fine - math.frexp(source.gain)[1] + 1, 0), MOST_FRACTION)
             asked = replace(asked, gain=1.0, fraction=fine, finer=None)
-        made = self.pieces((step.name, step.output), step.shape, source, curve, asked)
-        self.keep(step.output, made)
+        self.keep(step.output, self.whole_function(step, source, curve, asked))
+
+    def whole_function(self, step: Step, source: Version, curve: Curve, asked: functions.Asked) -> Version:
+        """A function as one stage of pieces, where one table holds it.
+
+        Where none does, without arguments whose results are beyond the planned ones, and as a sum of several stages.
+
+        Raises:
+            PlanError: no few tables hold it. DoesNotFit: as :meth:`pieces`.
+        """
+        names = (step.name, step.output)
+        limit = self.request.limits.get(step.output, math.inf)
+        try:
+            return self.pieces(names, step.shape, source, curve, asked)
+        except PlanError:
+            narrowed = functions.below(curve, asked, math.ldexp(limit / asked.gain, asked.fraction))
+            found = functions.parts(curve, narrowed or asked)
+            if not found:
+                raise
+        whole: Version | None = None
+        for number, (part, narrowed) in enumerate(found):
+            last = number == len(found) - 1
+            made = self.pieces([f"{n}.part{number}" for n in names], step.shape, source, part, narrowed)
+            if whole is not None:
+                bound = whole.bound + made.bound
+                self.demand(bound, step.name)
+                name = step.output if last else f"{step.output}.to{number}"
+                both = self.tensor(name, step.shape, replace(whole, bound=bound, positive=False))
+                self.stage("add", f"{step.name}.to{number}", [whole.tensor, made.tensor], both.tensor)
+                made = both
+            whole = made
+        assert whole is not None
+        return whole
 
     def pieces(
-        self, names: tuple[str, str], shape: tuple[int, ...], source: Version, curve: Curve, asked: functions.Asked
+        self, names: Sequence[str], shape: tuple[int, ...], source: Version, curve: Curve, asked: functions.Asked
     ) -> Version:
         """A stage with the fitted pieces of a curve; names are its own and its result's.
 

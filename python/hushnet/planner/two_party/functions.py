@@ -11,7 +11,7 @@ import json
 import math
 from collections.abc import Callable
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -36,6 +36,10 @@ TAIL = 0.25
 INSIDE, CONSTANT, RISING, MIRRORED = "inside", "constant", "rising", "mirrored"
 # units by which a function may differ from one that is even beside max(x, 0)
 EVEN = 1.0 / 64
+# parts that a function falls into at most, and the first of them ends at a half to this power of its interval
+MOST_PARTS, SHORTEST = 6, 8
+# calibration data's least argument, as a multiple of one that is planned for
+LEAST_AIR = 4.0
 # bits that forms are compared by: of a compared bit, of a comparison besides (its result, in a usual ring, travels both
 # ways), and a byte for every correlated transfer, which is about what its time is worth
 COMPARED_BIT, COMPARISON, TRANSFER = 6.5, 120.0, 9.0
@@ -110,6 +114,96 @@ def fit(curve: Curve, asked: Asked) -> Fit:
             f"[{low:.4g}, {high:.4g}] ({error}); "
             "give calibration data that shows a smaller range, or use trust='client-aided'"
         ) from None
+
+
+@dataclass(frozen=True)
+class Part(Curve):
+    """A curve less a number."""
+
+    base: float = 0.0
+
+    def __call__(self, x: Array) -> Array:
+        """Values at arguments of one axis."""
+        return super().__call__(x) - self.base
+
+    @property
+    def key(self) -> str:  # type: ignore[override]
+        """What it computes."""
+        return repr((super().key, self.base))
+
+
+def below(curve: Curve, asked: Asked, top: float) -> Asked | None:
+    """The request without arguments whose results are beyond ``top`` units: an end is the next power of two.
+
+    None where both ends stay. For functions that grow to an end that calibration data never came near to: an
+    exponential of differences from the largest value.
+    """
+    if asked.ends is not None or asked.growth is not None:
+        return None
+    values = _values(curve, asked)
+    kinds, ends = list(_ends(values, asked, ERROR * TAIL)[:2]), list(_ends(values, asked, ERROR * TAIL)[2:])
+    for side, sign in enumerate((-1, 1)):
+        for exponent in range(3, max(abs(ends[side]), 1).bit_length() - 1):
+            beyond = values(sign * np.geomspace(1 << exponent, max(abs(ends[side]), 2 << exponent), GRID))
+            if sign * ends[side] > 1 << exponent and (np.abs(beyond[np.isfinite(beyond)]) > top).all():
+                kinds[side], ends[side] = CONSTANT, sign << exponent
+                break
+    found = replace(asked, ends=(kinds[0], kinds[1], ends[0], ends[1]))
+    return None if found.ends == _ends(values, asked, ERROR * TAIL) else found
+
+
+def parts(curve: Curve, asked: Asked) -> list[tuple[Curve, Asked]]:
+    """A function as the sum of functions that each change in one part of its range, where one table does not hold it.
+
+    On edges ``a_0 < a_1 < ... < a_k`` with ``c_i(x) = min(max(x, a_(i-1)), a_i)``, f(x) is ``f(c_1(x)) + (f(c_2(x)) -
+    f(a_1)) + ...``. So a root, which is steep next to zero, has short segments there and long ones elsewhere.
+    The first part begins at a power of two below calibration data's least argument, with some air.
+    None where the function is not finite on its range, or few parts do not hold it.
+    """
+    values = _values(curve, asked)
+    below, above, low, high = asked.ends or _ends(values, asked, ERROR * TAIL)
+    if asked.least is not None and asked.least > 0 and low >= 0:
+        units = math.floor(asked.least / LEAST_AIR / asked.unit)
+        if max(low, 1) < units < high:
+            below, low = CONSTANT, 1 << (units.bit_length() - 1)
+    if not np.isfinite(values(np.linspace(low, high, GRID))).all() or asked.growth is not None:
+        return []
+    found, open_ends = list[tuple[Curve, Asked]](), [(below, above, low, high)]
+    while open_ends:
+        ends = open_ends.pop(0)
+        base = 0.0 if ends[2] == low else float(curve(np.full(1, ends[2] * asked.unit))[0])
+        part = Part(curve.source, curve.output, curve.body, base)
+        narrowed = replace(asked, ends=ends)
+        try:
+            error = fit(part, narrowed).error
+        except PlanError:
+            error = math.inf
+        middle = _middle(values, *ends[2:])
+        most = middle is None or len(found) + len(open_ends) + 2 > MOST_PARTS
+        if error <= ERROR or (most and error < math.inf):
+            found.append((part, narrowed))
+            continue
+        if most:
+            return []
+        assert middle is not None
+        open_ends = [(ends[0], CONSTANT, ends[2], middle), (CONSTANT, ends[1], middle, ends[3]), *open_ends]
+    return found
+
+
+def _middle(values: Callable[[Array], Array], low: int, high: int) -> int | None:
+    """Where a part is best cut in two: both together need the fewest segments of a part's own length.
+
+    A segment is as short as the square root of the second derivative is large.
+    """
+    span = high - low
+    steps = [span >> k for k in range(1, SHORTEST + 1) if span >> k >= 8]
+    cuts = sorted({low + s for s in steps} | {high - s for s in steps})
+
+    def needed(first: int, last: int) -> float:
+        x = np.linspace(first, last, GRID)
+        return float(np.sqrt(np.abs(np.diff(values(x), 2)).max())) * GRID
+
+    return min(cuts, key=lambda cut: needed(low, cut) + needed(cut, high), default=None)
 
 
 def rises(curve: Curve, asked: Asked) -> bool:
@@ -219,7 +313,8 @@ def _even(values: Callable[[Array], Array], asked: Asked) -> bool:
     if asked.finer is None or asked.low >= 0:
         return False
     x = np.linspace(0, max(asked.high, -asked.low), GRID)
-    y = values(x) - values(-x) - np.ldexp(x, asked.finer)
+    with np.errstate(invalid="ignore"):
+        y = values(x) - values(-x) - np.ldexp(x, asked.finer)
     return bool(np.isfinite(y).all() and np.abs(y).max() <= EVEN)
 
 
