@@ -9,6 +9,7 @@ import hushnet
 import numpy as np
 import pytest
 from hushnet import frontend
+from sklearn import datasets
 from sklearn.calibration import CalibratedClassifierCV
 from sklearn.cluster import KMeans
 from sklearn.compose import ColumnTransformer, TransformedTargetRegressor
@@ -61,7 +62,7 @@ from sklearn.preprocessing import (
 from sklearn.random_projection import GaussianRandomProjection
 from sklearn.svm import SVC, LinearSVC
 
-from tests.test_tabular import IRIS_X, IRIS_Y, NAMES, fitted, in_the_clear
+from tests.test_tabular import CANCER_X, CANCER_Y, IRIS_X, IRIS_Y, NAMES, TRUST, fitted, in_the_clear
 
 RNG = np.random.default_rng(4)
 # two columns of numbers that stand for categories, two of measurements
@@ -349,10 +350,11 @@ def test_labels_of_votes_are_expected_to_stay_by_how_near_votes_are(trust: str) 
 @pytest.mark.parametrize("trust", ["client-aided", "two-party"])
 def test_coarse_probabilities_of_large_scores_say_why(trust: str) -> None:
     """Logarithms of likelihoods reach hundreds, and differences of a hundredth decide where classes are even."""
-    plan = hushnet.from_sklearn(fitted(GaussianNB(), IRIS_X[::2], NAMES[::2]), trust=trust, calibration=IRIS_X[::2])
+    model = fitted(make_pipeline(StandardScaler(), LogisticRegression(C=1e9, max_iter=9000)), CANCER_X, CANCER_Y)
+    plan = hushnet.from_sklearn(model, trust=trust, calibration=CANCER_X[::2], precision=14)
     (said,) = plan.shortfalls
     assert (
-        "made of scores that reach" in said and "7 bits of a probability take 1" in said and "weight_bits" not in said
+        "made of scores that reach" in said and "14 bits of a probability take 2" in said and "weight_bits" not in said
     )
     assert plan.plan.predicted["score_range"] > 64
 
@@ -385,3 +387,41 @@ def test_rows_and_places_that_are_not_finite_are_named() -> None:
     x[[3, 7], 2] = np.nan
     with pytest.raises(hushnet.PlanError, match=r"2 of 150 rows \(the first is row 3\), at places 2 of a row.*Imputer"):
         hushnet.from_sklearn(plan, calibration=x)
+
+
+WINE_X, WINE_Y = datasets.load_wine(return_X_y=True)
+
+
+@pytest.mark.parametrize("trust", TRUST)
+@pytest.mark.parametrize(
+    ("model", "x", "y"),
+    [
+        (GaussianNB(), IRIS_X, NAMES),
+        (GaussianNB(), CANCER_X, CANCER_Y),
+        (QuadraticDiscriminantAnalysis(), WINE_X, WINE_Y),
+    ],
+    ids=["gaussian", "two-classes", "quadratic"],
+)
+def test_likelihoods_of_far_classes_cost_near_ones_nothing(trust: str, model: Any, x: Any, y: Any) -> None:
+    """Scores reach hundreds where a class has no chance: a scale for all of them left even classes 4 bits."""
+    model = fitted(model, x, y)
+    plan = hushnet.from_sklearn(model, trust=trust, calibration=x[::2])
+    rows = x[1::2][:24]
+    result = hushnet.run(plan, rows)
+    np.testing.assert_array_equal(result.label, model.predict(rows))
+    off = np.abs(result.output - model.predict_proba(rows)).max()
+    reached = plan.plan.predicted["precision"]["reached"]
+    # quadratic discriminants of 45 rows of 13 features are large, and a ring of 40 bits leaves them 4.5 bits
+    assert off <= plan.plan.predicted["max_error"] <= 2.0**-4.4 and reached >= 4.4
+    if trust == "client-aided":
+        assert reached >= 6.5
+
+
+@pytest.mark.parametrize("trust", TRUST)
+def test_a_row_that_no_class_claims_has_the_probabilities_of_its_likeliest(trust: str) -> None:
+    """Sigmoids that are all near zero, divided by their sum: its errors were as large as the quotient."""
+    model = fitted(make_pipeline(StandardScaler(), SGDClassifier(loss="log_loss", random_state=0)), WINE_X, WINE_Y)
+    plan = hushnet.from_sklearn(model, trust=trust, calibration=WINE_X[::2])
+    rows = WINE_X[1::2][:40]
+    off = np.abs(hushnet.run(plan, rows).output - model.predict_proba(rows)).max(axis=1)
+    assert (off <= plan.plan.predicted["max_error"]).all()

@@ -165,7 +165,7 @@ def test_explanations_print_as_tables(folder: Path) -> None:
     assert "The server learns" in str(explained) and "Ring degree N" in str(explained)
     html = explained._repr_html_()
     assert html.startswith("<pre>") and "The server learns" in html and "<span" in html
-    assert repr(explained) == "Explanation([bold]net[/bold] :1234: [x]: client-aided, 3 layers, for 4 images)"
+    assert repr(explained) == "Explanation([bold]net[/bold] :1234: [x]: client-aided, 3 steps, for 4 images)"
     assert json.loads(json.dumps(explained)) == dict(explained)
     for trust in ("two-party", "non-interactive"):
         other = hushnet.compile(folder / "model.onnx", trust=trust, batch=4).explain()
@@ -174,7 +174,7 @@ def test_explanations_print_as_tables(folder: Path) -> None:
 
 def test_texts_of_objects_are_short(folder: Path) -> None:
     model = hushnet.Model.load(folder / "model.hush")
-    assert repr(model) == "Model([bold]net[/bold] :1234: [x]: client-aided, inputs x, for 4 images)"
+    assert repr(model) == "Model([bold]net[/bold] :1234: [x]: client-aided, input x, for 4 images)"
     assert repr(model.plan) == "Plan([bold]net[/bold] :1234: [x]: client-aided plan, 3 stages, 2 arrays)"
     assert repr(model.plan.public_part()).endswith("client-aided public part, 3 stages, 0 arrays)")
     assert repr(hushnet.run(model, np.load(folder / "x.npy"))).startswith("Result(y (5, 3); ")
@@ -208,3 +208,40 @@ def test_an_image_of_gigabytes_is_warned_of() -> None:
     assert heavy({"bytes_up": 2**30, "bytes_down": 2**30, "batch": 2048}) == []
     (said,) = heavy({"bytes_up": 3 * 2**30, "bytes_down": 2**30, "batch": 1})
     assert said.startswith("An image sends 4 GiB. Ask for fewer bits (--precision)") and "--engine packed" in said
+
+
+def test_a_beginners_mistake_is_answered_with_what_to_do(tmp_path: Path) -> None:
+    """Axes in another order, bytes of pixels, files of another kind or in another order, one row of calibration."""
+    weight = numpy_helper.from_array(np.ones((2, 3, 2, 2), np.float32) / 8, "w")
+    graph = helper.make_graph(
+        [helper.make_node("Conv", ["image", "w"], ["y"])],
+        "net",
+        [helper.make_tensor_value_info("image", TensorProto.FLOAT, ["n", 3, 6, 5])],
+        [helper.make_tensor_value_info("y", TensorProto.FLOAT, ["n", 2, 5, 4])],
+        [weight],
+    )
+    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8).SerializeToString()
+    x = np.random.default_rng(0).random((12, 3, 6, 5))
+    made = hushnet.compile(model, calibration=x, batch=4)
+    for wrong, said in (
+        (x.transpose(0, 2, 3, 1), r"x\.transpose\(0, 3, 1, 2\) has the wanted one"),
+        (x.reshape(12, -1), r"x\.reshape\(-1, 3, 6, 5\)"),
+        (x[:, :2], r"[\[(]images, 3, 6, 5[\])]\.?$"),
+    ):
+        with pytest.raises(hushnet.PlanError, match=said):
+            hushnet.compile(model, calibration=wrong)
+        with pytest.raises(hushnet.InputError, match=said):
+            hushnet.run(made, wrong)
+    few = hushnet.compile(model, calibration=x[:1], batch=4).plan.document["notes"]
+    assert any("One row says little of other inputs: give some hundred" in note for note in few)
+    plan = tmp_path / "plan.hush"
+    made.save(plan)
+    np.save(tmp_path / "bytes.npy", (255 * x).astype(np.uint8))
+    told = words(hush("run", plan, tmp_path / "bytes.npy").stdout)
+    assert "No row stands: scale the inputs as the calibration data was" in told
+    for name, said in (("a.csv", "numpy.loadtxt('a.csv'"), ("a.png", "Scale a picture"), ("a.hush", "comes first")):
+        (tmp_path / name).write_text("1,2")
+        assert said in words(hush("run", plan, tmp_path / name).stderr)
+    (tmp_path / "text.npy").write_text("hello")
+    told = words(hush("run", plan, tmp_path / "text.npy").stderr)
+    assert "no array file at all" in told and "allow_pickle" not in told

@@ -8,7 +8,7 @@ from typing import Any, overload
 
 import numpy as np
 
-from hushnet import frontend, passes, planner
+from hushnet import frontend, passes, planner, tables
 from hushnet.arrays import array, filled, stacked
 from hushnet.errors import InputError
 from hushnet.frontend.labels import plain_name
@@ -181,8 +181,11 @@ def planned(graph: Graph, ports: frontend.Ports, asked: Options) -> Model:
     """The plan of a graph that was read already."""
     calibration, labels = asked.calibration, asked.labels
     if calibration is not None:
+        calibration = tables.by_input(calibration, graph.inputs)
         given = calibration if isinstance(calibration, Mapping) else {graph.inputs[0]: calibration}
-        images = {name: stacked(array(value), graph.shapes.get(name, ())) for name, value in given.items()}
+        ports = _with_columns(ports, graph, given)
+        rows = {name: tables.arranged(value, ports.columns.get(name)) for name, value in given.items()}
+        images = {name: stacked(array(value), graph.shapes.get(name, ())) for name, value in rows.items()}
         calibration = {name: filled(value, ports.missing.get(name)) for name, value in images.items()}
     if labels is not None:
         labels = _places(labels, ports.classes.get(graph.outputs[0]))
@@ -196,6 +199,13 @@ def planned(graph: Graph, ports: frontend.Ports, asked: Options) -> Model:
         plan = Plan(plan.document, plan.weights)
         planner.validate(plan)
     return Model(plan)
+
+
+def _with_columns(ports: frontend.Ports, graph: Graph, given: Mapping[str, Any]) -> frontend.Ports:
+    """Ports with the names of a frame's columns, where the model has none."""
+    found = {name: tables.column_names(value) for name, value in given.items() if name not in ports.columns}
+    fit = {n: names for n, names in found.items() if names and graph.shapes.get(n) == (len(names),)}
+    return replace(ports, columns={**ports.columns, **fit}) if fit else ports
 
 
 def _places(labels: Any, classes: frontend.Classes | None) -> Any:
@@ -214,6 +224,8 @@ def sample_shapes(model: Any, calibration: Inputs | None) -> dict[str, tuple[int
     """Shapes of the calibration data by input."""
     if calibration is None:
         return {}
+    if tables.column_names(calibration):
+        calibration = tables.by_input(calibration, frontend.input_names(model))
     if isinstance(calibration, Mapping):
         return {name: np.shape(value) for name, value in calibration.items()}
     names = frontend.input_names(model)

@@ -8,19 +8,28 @@ from typing import Any
 
 import numpy as np
 
-from hushnet.errors import InputError
+from hushnet import tables
+from hushnet.errors import InputError, axes_hint
 from hushnet.options import Inputs
 
 
 def named_inputs(document: Mapping[str, Any], x: Inputs) -> dict[str, np.ndarray]:
     """An array for the only input, or a mapping from names to arrays, as arrays ``[images, ...]`` of float by name."""
     shapes = {i["name"]: document["tensors"][i["tensor"]]["shape"] for i in document["inputs"]}
+    columns = {i["name"]: i.get("columns") for i in document["inputs"]}
+    x = tables.by_input(x, list(shapes))
     if not isinstance(x, Mapping):
         if len(shapes) != 1:
             raise InputError(f"the network has inputs {', '.join(shapes)}: pass a dict with one array each")
         x = {next(iter(shapes)): x}
     missing = {i["name"]: i["missing"] for i in document["inputs"] if i.get("missing")}
-    images = {name: stacked(array(value), shapes.get(name, ())) for name, value in x.items()}
+    rows = {name: tables.arranged(value, columns.get(name)) for name, value in x.items()}
+    images = {name: stacked(array(value), shapes.get(name, ())) for name, value in rows.items()}
+    for name, value in images.items():
+        # shapes without such a hint are refused by the run itself
+        if hint := axes_hint(value.shape, shapes.get(name, value.shape[1:])):
+            wanted = ", ".join(map(str, ("images", *shapes[name])))
+            raise InputError(f"input {name!r} has shape {list(value.shape)}, wanted [{wanted}].{hint}")
     return {name: filled(value, missing.get(name)) for name, value in images.items()}
 
 

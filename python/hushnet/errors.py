@@ -5,8 +5,10 @@ Each message names the layer or message, the limit, what came, and what to do.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import permutations
 from typing import Any
 
 
@@ -142,3 +144,23 @@ class ZooError(HushnetError, ValueError):
 
 class DemoError(HushnetError, ValueError):
     """A demo cannot run as asked; the message says what to do."""
+
+
+def axes_hint(shape: Sequence[int], wanted: Sequence[int]) -> str:
+    """What to do about an array ``[images, ...]`` whose axes, or numbers, seem to stand in another order; else nothing.
+
+    Args:
+        shape: of the array.
+        wanted: of one image.
+    """
+    image, wanted = tuple(shape[1:]), tuple(wanted)
+    if image == wanted or len(shape) < 1:
+        return ""
+    for order in permutations(range(len(image))) if len(image) == len(wanted) <= 4 else ():
+        if tuple(image[k] for k in order) == wanted:
+            axes = ", ".join(str(k) for k in (0, *(k + 1 for k in order)))
+            return f" Its axes seem to stand in another order: x.transpose({axes}) has the wanted one."
+    if len(image) == 1 and image[0] == math.prod(wanted):
+        made = ", ".join(map(str, (-1, *wanted)))
+        return f" Its rows have as many numbers: x.reshape({made}), if they are in this order."
+    return ""

@@ -49,9 +49,10 @@ class Model:
         return report.Explanation(report.explain(self.plan, trace=trace, network=network))
 
     def __repr__(self) -> str:
-        images = self.plan.predicted.get("batch")
-        inputs = ", ".join(self.input_names)
-        return f"Model({self.plan.name}: {self.plan.document['trust']}, inputs {inputs}, for {images} images)"
+        batch, names = self.plan.predicted.get("batch"), self.input_names
+        images = "1 image" if batch == 1 else f"{batch} images"
+        inputs = f"input{'s' if len(names) > 1 else ''} {', '.join(names)}"
+        return f"Model({self.plan.name}: {self.plan.document['trust']}, {inputs}, for {images})"
 
     @property
     def shortfalls(self) -> list[str]:

@@ -325,7 +325,7 @@ def test_errors_as_large_as_the_outputs_are_said_as_a_multiple_of_them() -> None
         (sentence,) = shortfalls({"precision": {"asked": 7.0, "reached": reached}})
         return sentence
 
-    assert "below 2^-6.1 of the output's range" in said(6.081)
+    assert "below 2^-6 of the output's range" in said(6.081)
     assert "below 4.59 times the output's range" in said(-2.2)
     # outputs next to nothing: no power of two is left in binary64
     for reached in (0.0, -0.027, -2.2, -1100.0):

@@ -7,11 +7,14 @@ import numpy as np
 import pytest
 from hushnet import frontend, passes
 from hushnet.planner import compile
-from hushnet.planner.tail import tails
+from hushnet.planner.rewrite import equalise_rows, reaches
+from hushnet.planner.tail import deciding, tails
 from hushnet.reference.float import evaluate
 from hushnet.reference.numpy import run
 from onnx import TensorProto, helper, numpy_helper
 from planner_graphs import Builder
+
+from tests.planner.test_statement import planned
 
 
 def model(nodes, weights, inputs, output, kind=TensorProto.FLOAT):
@@ -113,3 +116,43 @@ def test_an_error_that_no_rule_bounds_is_the_one_that_was_seen() -> None:
     plan = compile(graph, calibration=x[:40], batch=8, margin=2.0)
     off = np.abs(run(plan, x[40:])[graph.outputs[0]] - evaluate(graph, {"x": x[40:]})[graph.outputs[0]]).max()
     assert off <= plan.predicted["max_error"] < 0.1
+
+
+@pytest.mark.parametrize("trust", ["two-party", "non-interactive"])
+@pytest.mark.parametrize("end", ["Softmax", "Sigmoid"])
+def test_private_plans_state_what_rows_get_that_are_not_sure(trust, end):
+    weights = {"w": np.random.default_rng(5).normal(0, 0.4, (24, 3)).astype(np.float32)}
+    nodes = [helper.make_node("MatMul", ["x", "w"], ["z"]), helper.make_node(end, ["z"], ["y"])]
+    graph = passes.default(frontend.load(model(nodes, weights, {"x": ["n", 24]}, "y")))
+    x = np.random.default_rng(2).normal(0, 6, (6000, 24))
+    y = evaluate(graph, {"x": x})["y"]
+    order = np.argsort(np.abs(y - 0.5).min(axis=1))
+    plan = compile(graph, trust=trust, calibration={"x": x[order[-200:]]}, batch=8, margin=2.0, weight_bits=8)
+    off = np.abs(planned(plan, {"x": x[order[:200]]}) - y[order[:200]]).max()
+    assert off <= plan.predicted["max_error"] < 0.5
+    assert off > 5 * plan.predicted["seen_error"], "what these rows showed would have been a false statement"
+
+
+def test_scores_that_decide_are_those_near_the_largest():
+    scores = np.array([[0.0, -1.0, -900.0]] * 40 + [[0.0, -500.0, -600.0]] * 40)
+    off = np.array([[0.01, -0.01, 3.0]] * 40 + [[0.5, 0.7, 0.9]] * 40)
+    found = deciding(off, scores, 0)
+    assert len(found) == 40 and np.allclose(found, 0.01)
+    assert np.allclose(deciding(off[:, 1], scores[:, 1], None), -0.01)
+
+
+def test_a_neuron_that_is_hardly_more_than_its_bias_leaves_others_their_bits():
+    graph = Builder((6,), seed=1).dense(4).op("relu").dense(3).done()
+    graph.nodes[0].weight[2] *= 1e-3
+    graph.nodes[0].bias[2] = 0.7
+    x = np.random.default_rng(3).uniform(-1, 1, (200, 6))
+    assert reaches(graph, {"x": x})["x"] == pytest.approx(1.0, abs=0.05) and not reaches(graph, None)
+    plain, capped = (equalise_rows(graph, r) for r in (None, reaches(graph, {"x": x})))
+    before, after = (np.abs(g.nodes[0].bias).max() for g in (plain, capped))
+    assert before > 100 * after
+    want = evaluate(graph, {"x": x})[graph.outputs[0]]
+    for made in (plain, capped):
+        np.testing.assert_allclose(evaluate(made, {"x": x})[graph.outputs[0]], want)
+    plan = compile(graph, calibration=x, weight_bits=14, activation_bits=14, batch=8)
+    (form,) = (t for t in plan.tensors if t["name"] == "x.q")
+    assert form["scale"] * form["bound"] < 4, "the input has all of its bits"

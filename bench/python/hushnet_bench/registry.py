@@ -53,6 +53,7 @@ def registry() -> dict[str, Benchmark]:
         two_party_layers,
         two_party_methods,
         two_party_network,
+        unsure_photos,
     )
 
     known = [
@@ -78,6 +79,7 @@ def registry() -> dict[str, Benchmark]:
         *two_party.BENCHMARKS,
         two_party_digits.BENCHMARK,
         two_party_network.BENCHMARK,
+        unsure_photos.BENCHMARK,
     ]
     return {b.name: b for b in known}
 

@@ -276,6 +276,8 @@ fn mutations() -> Vec<(&'static str, Mutation)> {
         ("Structure", set("/outputs/0/missing", json!([0.0]))),
         ("Structure", set("/inputs/0/missing", json!([]))),
         ("Structure", set("/inputs/0/missing", json!([0.0, 1.0]))),
+        ("Structure", set("/inputs/0/columns", json!(["a"]))),
+        ("Structure", set("/outputs/0/columns", json!(["a"]))),
     ]
 }
 

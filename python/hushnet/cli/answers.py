@@ -93,8 +93,13 @@ def _left(result: hushnet.Result) -> str:
     rows, error = result.out_of_range, result.range_error
     named = ", ".join(map(str, rows[:20])) + (", ..." if len(rows) > 20 else "")
     first = f" The first is {error.value:.6g} in '{error.tensor}' of row {error.image}." if error else ""
-    return (
-        f"{len(rows)} of {result.trace['images']} rows left a planned range and may have wrong answers: "
-        f"{named}.{first} Other rows stand. "
-        "Compile with calibration data that covers such inputs, or with a larger --margin."
+    left = (
+        f"{len(rows)} of {result.trace['images']} rows left a planned range and may have wrong answers: {named}.{first}"
     )
+    if len(rows) == result.trace["images"] > 1:
+        # most often bytes of pixels where numbers up to 1 are wanted, or raw features where scaled ones are
+        return (
+            f"{left} No row stands: scale the inputs as the calibration data was (pixels 0 to 1, or 0 to 255?), or "
+            "compile with calibration data that covers such inputs."
+        )
+    return f"{left} Other rows stand. Compile with calibration data that covers such inputs, or with a larger --margin."

@@ -106,10 +106,24 @@ def read_arrays(path: Path) -> Any:
         if "idx" in path.name:
             return data.as_images(data.load_idx(path))
     except (ValueError, OSError, EOFError) as error:
+        # NumPy's advice to load it all the same, with pickle, would run whatever is in the file
+        told = "it holds Python objects, or is no array file at all" if "pickle" in str(error) else f"{error}"
         raise InputError(
-            f"{path} is no readable array file: {error}. Write it with numpy.save or numpy.savez."
+            f"{path} is no readable array file: {told}. Write it with numpy.save or numpy.savez."
         ) from error
-    raise InputError(f"{path}: give a .npy or .npz file (or MNIST's IDX files).")
+    raise InputError(f"{path}: give a .npy or .npz file (or MNIST's IDX files).{_instead(path)}")
+
+
+def _instead(path: Path) -> str:
+    """What to do with a file of another kind."""
+    kind = path.suffix.lower()
+    if kind in (".hush", ".onnx"):
+        return " The plan or model comes first, then the inputs."
+    if kind in (".csv", ".tsv", ".txt"):
+        return f" A table of numbers becomes one by numpy.save('{path.stem}.npy', numpy.loadtxt('{path.name}', ...))."
+    if kind in (".png", ".jpg", ".jpeg", ".gif", ".bmp", ".webp"):
+        return " Scale a picture as it was for the training, and write it with numpy.save."
+    return ""
 
 
 def count(inputs: Any) -> int:

@@ -81,13 +81,14 @@ def _photo(picture: np.ndarray) -> np.ndarray:
     return (cut.astype(np.float32) - _MEAN_BGR).astype(np.float32)
 
 
-def _photos(found: Sequence[tuple[str, np.ndarray]]) -> Samples:
+def photo_samples(found: Sequence[tuple[str, np.ndarray]]) -> Samples:
+    """Photos with names, bytes of shape [rows, columns, 3], as open-nsfw takes them."""
     arrays = {"input:0": np.stack([_photo(picture) for _, picture in found])}
     return Samples(tuple(n for n, _ in found), arrays, tuple(p for _, p in found))
 
 
 def _made_photos(count: int, seed: int, _: Sequence[Path]) -> Samples:
-    return _photos(data.photos(count, seed=seed, whole=seed == 0))
+    return photo_samples(data.photos(count, seed=seed, whole=seed == 0))
 
 
 def _pictures(paths: Sequence[Path]) -> list[tuple[str, np.ndarray]]:
@@ -265,7 +266,7 @@ def _named(make: Callable[[Sequence[tuple[str, np.ndarray]]], Samples]) -> Calla
 TASKS: dict[str, Task] = {
     task.model: task
     for task in (
-        Task("open-nsfw", "whether a photo is safe for work", _made_photos, _named(_photos), _safe),
+        Task("open-nsfw", "whether a photo is safe for work", _made_photos, _named(photo_samples), _safe),
         Task(
             "pp-ocr-angle",
             "whether a line of text stands upside down",

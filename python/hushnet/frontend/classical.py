@@ -97,7 +97,7 @@ class Rewriter:
     def run(self) -> None:
         """Rewrites every node that has a standard form; the others stay."""
         for node in self.graph.node:
-            rule = _RULES.get(node.op_type) if node.domain == DOMAIN else None
+            rule = _RULES.get(node.op_type) if node.domain == DOMAIN else _STANDARD.get(node.op_type)
             mark = len(self.nodes)
             try:
                 if rule is None:
@@ -460,6 +460,34 @@ def _vectorizer(build: Rewriter, node: onnx.NodeProto) -> None:
     build.op("Concat", [build.floats(name) for name in node.input], node.output[0], axis=1)
 
 
+def _exponential(build: Rewriter, node: onnx.NodeProto) -> None:
+    """``exp(x - log(sum(exp(x))))``, as skl2onnx writes probabilities of naive Bayes, is a softmax."""
+    difference = build.producer.get(node.input[0])
+    if difference is None or difference.op_type != "Sub":
+        raise Declined
+    x, total = difference.input
+    made, column = build.producer.get(total), False
+    if made is not None and made.op_type == "Reshape" and made.input[1] in build.constants:
+        column = numpy_helper.to_array(build.constants[made.input[1]]).tolist() == [-1, 1]
+        made = build.producer.get(made.input[0]) if column else None
+    if made is None or made.op_type != "ReduceLogSumExp" or made.input[0] != x:
+        raise Declined
+    given = attributes(made)
+    axes = list(given.get("axes", ()))
+    if len(made.input) > 1 and made.input[1] in build.constants:
+        axes = numpy_helper.to_array(build.constants[made.input[1]]).reshape(-1).tolist()
+    # without the axis of 1, or a column of them, another axis would be taken away from
+    if (
+        len(axes) != 1
+        or axes[0] == 0
+        or not ((column and axes[0] in (1, -1)) or (not column and given.get("keepdims", 1)))
+    ):
+        raise Declined
+    build.op("Softmax", [x], node.output[0], axis=int(axes[0]))
+
+
+# standard operators that stand for others in what skl2onnx writes
+_STANDARD: dict[str, Callable[[Rewriter, onnx.NodeProto], None]] = {"Exp": _exponential}
 _RULES: dict[str, Callable[[Rewriter, onnx.NodeProto], None]] = {
     "ArrayFeatureExtractor": _columns,
     "Binarizer": _binarizer,

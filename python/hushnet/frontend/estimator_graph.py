@@ -65,6 +65,18 @@ class Build:
         """Rows divided by their sum."""
         return self.op("Div", x, self.op("Max", self.total(x), self.constant(TINY)))
 
+    def sigmoid_shares(self, scores: str) -> str:
+        """Sigmoids of scores, divided by the sum of their row.
+
+        Written as the softmax of their logarithms: where all of them are small, their sum is as good as nothing.
+        """
+        logarithm = self.op("Neg", self.op("Softplus", self.op("Neg", scores)))
+        return self.op("Softmax", logarithm, axis=1)
+
+    def is_sigmoid(self, chances: str | None, scores: str) -> bool:
+        """Whether a tensor holds the sigmoids of scores."""
+        return any(n.op_type == "Sigmoid" and n.output[0] == chances and n.input[0] == scores for n in self.nodes)
+
     def flags(self, kind: str, x: str, than: Any) -> str:
         """Ones where a comparison with constants holds, and zeros."""
         return self.op("Cast", self.op(kind, x, self.constant(than)), to=TensorProto.DOUBLE)

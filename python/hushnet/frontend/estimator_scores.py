@@ -42,10 +42,23 @@ def _gaussian_bayes(build: Reader, e: Any, x: str) -> Scores:
 
 
 def _distances(build: Reader, x: str, rows: np.ndarray, shift: np.ndarray, bias: np.ndarray) -> Scores:
-    """``bias - sum (rows x + shift)^2 / 2``, the rows of each class side by side."""
-    off = build.affine(x, rows, shift)
-    each = np.kron(np.eye(len(bias)), np.full(len(rows) // len(bias), -0.5))
-    return _likelihoods(build, build.op("Mul", off, off), each, bias)
+    """``bias - sum (rows x + shift)^2 / 2`` less the largest bias, the rows of each class side by side.
+
+    A bias below the largest one is a square, too, so that no layer stands behind the squares: likelihoods of far
+    classes are large, and their roundings would be errors of the near ones. Of two classes the difference and its
+    opposite.
+    """
+    classes, width = len(bias), len(rows) // len(bias)
+    wider = np.zeros((classes, width + 1, rows.shape[1]))
+    wider[:, :width] = rows.reshape(classes, width, -1)
+    offset = np.column_stack([shift.reshape(classes, width), np.sqrt(2.0 * (bias.max() - bias))])
+    off = build.affine(x, wider.reshape(-1, rows.shape[1]) / np.sqrt(2.0), offset.reshape(-1) / np.sqrt(2.0))
+    each = build.op("Reshape", off, build.constant([0, classes, width + 1], np.int64))
+    far = build.op("ReduceSum", build.op("Mul", each, each), build.constant([2], np.int64), keepdims=0)
+    scores = build.op("Neg", far)
+    if classes == 2:
+        scores = build.op("Sub", scores, build.columns(scores, [1, 0]))
+    return scores, shares(build, scores, classes), None
 
 
 def _quadratic(build: Reader, e: Any, x: str) -> Scores:

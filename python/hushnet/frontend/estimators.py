@@ -10,6 +10,7 @@ these once a target (``probabilities_0`` ...), those of several labels a row one
 
 from __future__ import annotations
 
+import json
 from typing import Any
 
 import numpy as np
@@ -22,6 +23,7 @@ from .estimator_features import FEATURES, prepare
 from .estimator_graph import INPUT, Reader, Scores, dense, kind, refused
 from .estimator_scores import SCORES, shares, votes
 from .labels import plain_name
+from .ports import COLUMNS
 
 _TREES = (
     "decision trees, forests and boosting compare single features with thresholds; Concrete ML evaluates them under "
@@ -61,7 +63,11 @@ def sklearn_model(estimator: Any) -> onnx.ModelProto:
     """
     build = _Builder(_features(estimator))
     build.estimator(estimator)
-    return build.model()
+    model = build.model()
+    names = [str(name) for name in getattr(estimator, "feature_names_in_", [])]
+    if names:
+        model.metadata_props.add(key=COLUMNS, value=json.dumps({INPUT: names}))
+    return model
 
 
 def _features(estimator: Any) -> int:
@@ -189,10 +195,9 @@ class _Builder(Reader):
                 # a multinomial fit of two classes has the scores s and -s, all others 0 and s
                 doubled = getattr(estimator, "multi_class", None) == "multinomial"
                 return self.op("Softmax", scores, axis=1) if doubled else self.op("Sigmoid", scores)
-            return self.normalised(self.op("Sigmoid", scores)) if one else self.op("Softmax", scores, axis=1)
+            return self.sigmoid_shares(scores) if one else self.op("Softmax", scores, axis=1)
         if name == "SGDClassifier" and estimator.loss == "log_loss":
-            chances = self.op("Sigmoid", scores)
-            return chances if classes == 2 else self.normalised(chances)
+            return self.op("Sigmoid", scores) if classes == 2 else self.sigmoid_shares(scores)
         return None
 
     def perceptron(self, estimator: Any, x: str) -> Scores:
@@ -235,6 +240,8 @@ class _Builder(Reader):
         scores = self.side_by_side([self.columns(p[0], [1]) for p in parts])
         if any(p[1] is None for p in parts):
             return scores, None, None
+        if not _several_labels(estimator) and all(self.is_sigmoid(chances, own) for own, chances, _ in parts):
+            return scores, self.sigmoid_shares(scores), None
         chances = self.side_by_side([self.columns(p[1], [1]) for p in parts if p[1]])
         return scores, chances if _several_labels(estimator) else self.normalised(chances), None
 

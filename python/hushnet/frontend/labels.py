@@ -18,7 +18,7 @@ from onnx import helper, numpy_helper
 
 from .classical import DOMAIN, OPSET, Declined, Rewriter, attributes, class_names, has_classical
 from .errors import ModelError
-from .ports import Classes, Name, Ports
+from .ports import Classes, Name, Ports, named_columns
 
 _MOVES = {"Identity", "Cast", "Reshape", "Squeeze", "Unsqueeze", "Flatten"}
 # of one row: the largest element stays where it is
@@ -36,14 +36,14 @@ def standard(model: onnx.ModelProto, wanted: Sequence[str] = ()) -> tuple[onnx.M
         ModelError: no such output.
     """
     if not has_classical(model) and not wanted:
-        return model, Ports()
+        return model, Ports(columns=named_columns(model.metadata_props))
     copy = onnx.ModelProto()
     copy.CopyFrom(model)
     build = Rewriter(copy)
     build.run()
     reader = _Reader(build, _chosen(copy.graph, wanted))
     ports = reader.outputs(derive=not wanted)
-    ports.missing = build.missing
+    ports.missing, ports.columns = build.missing, named_columns(model.metadata_props)
     _imports(copy, build)
     return copy, ports
 

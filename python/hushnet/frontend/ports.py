@@ -2,11 +2,25 @@
 
 from __future__ import annotations
 
+import json
 import math
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import Any
 
 Name = int | str
+# of a model's metadata: names of the columns of its inputs, as JSON
+COLUMNS = "hushnet.columns"
+
+
+def named_columns(metadata: Iterable[Any]) -> dict[str, tuple[str, ...]]:
+    """Names of columns by input, of an ONNX model's ``metadata_props``; of no other form than :data:`COLUMNS` has."""
+    text = next((entry.value for entry in metadata if entry.key == COLUMNS), "{}")
+    try:
+        found = json.loads(text)
+        return {str(name): tuple(str(column) for column in names) for name, names in found.items()}
+    except (AttributeError, TypeError, ValueError):
+        return {}
 
 
 @dataclass(frozen=True)
@@ -37,10 +51,12 @@ class Ports:
         classes: by name of an output.
         missing: by name of an input what the client puts in the place of NaN, one number for all elements or for each;
             NaN where it puts none.
+        columns: by name of an input that is a row of a table, names of its columns.
     """
 
     classes: dict[str, Classes] = field(default_factory=dict)
     missing: dict[str, tuple[float, ...]] = field(default_factory=dict)
+    columns: dict[str, tuple[str, ...]] = field(default_factory=dict)
 
     def describe(self, document: dict[str, Any]) -> bool:
         """Writes what is known of a plan's ports into its document; whether there was anything to write."""
@@ -55,5 +71,8 @@ class Ports:
         for port in document["inputs"]:
             if port["name"] in self.missing:
                 port["missing"] = [None if math.isnan(v) else v for v in self.missing[port["name"]]]
+                changed = True
+            if port["name"] in self.columns:
+                port["columns"] = list(self.columns[port["name"]])
                 changed = True
         return changed

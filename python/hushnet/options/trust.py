@@ -297,7 +297,15 @@ class TwoParty(FixedPoint):
         int | None,
         Option("Width of the ring of shares.", unit="bits", least=8, most=40, without="the narrowest that holds"),
     ] = None
-    output_bits: Annotated[int, Option("Bits of opened values, sign included.", unit="bits", least=2, most=16)] = 16
+    output_bits: Annotated[
+        int,
+        Option(
+            "Bits of opened values, sign included; targets far from zero have more, for what they differ by.",
+            unit="bits",
+            least=2,
+            most=16,
+        ),
+    ] = 16
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -10,9 +10,11 @@ from typing import Any
 import numpy as np
 
 from .. import _native
+from ..errors import axes_hint
 from ..graph import Graph, Linear
 from ..options import READING, ClientAided, FixedPoint, Inputs, NonInteractive, Options, TwoParty, made
 from ..plan import Plan, PlanError, RangeError
+from ..reference.float import evaluate
 from .assemble import Assembly, Request
 from .check import check_graph
 from .cost import UnitCosts
@@ -29,22 +31,21 @@ from .precision import (
     FEW_WEIGHTS,
     MANY_WEIGHTS,
     TWO_PARTY,
-    TWO_PARTY_BATCHES,
     TWO_PARTY_SUMS,
-    TWO_PARTY_WIDE,
     Rung,
     cheapest,
     check_precision,
     state,
+    wide,
     without_rows,
 )
-from .quality import UNBOUNDED, Quality, likely, measure, places, said, sequences, squashed, steep
+from .quality import UNBOUNDED, Quality, measure, places, said, sequences, squashed, steep
 from .quantise import AUTO_BITS, Quantisation, choose
 from .ranges import Ranges, from_calibration, from_intervals, hull, input_intervals, typical_outputs
 from .read import validate
-from .rewrite import equalise_rows, rewrite
-from .tail import carried, tails
-from .targets import scale_targets, target_centres
+from .rewrite import equalise_rows, reaches, rewrite
+from .tail import heads, stated, tails
+from .targets import LOOKED_AT, distances, regressions, scale_targets, target_centres
 from .two_party.feedback import LEAST_ROWS
 from .two_party.masking import public_patterns
 
@@ -105,7 +106,7 @@ def plan(graph: Graph, asked: Options, classes: Collection[str] = ()) -> Plan:
     many = sum(node.weight.size for node in graph.nodes if isinstance(node, Linear)) > MANY_WEIGHTS
     leaps = many and isinstance(asked, TwoParty)
     sent = (lambda made: _sent(made.predicted)) if isinstance(asked, TwoParty) else None
-    return cheapest(make, _rungs(graph, asked), asked.precision_bits, paid, weigh=sent, leaps=leaps)
+    return cheapest(make, _rungs(graph, asked, labelled), asked.precision_bits, paid, weigh=sent, leaps=leaps)
 
 
 def _sent(predicted: Mapping[str, Any]) -> float:
@@ -113,13 +114,13 @@ def _sent(predicted: Mapping[str, Any]) -> float:
     return float(predicted["bytes_up"] + predicted["bytes_down"])
 
 
-def _rungs(graph: Graph, asked: FixedPoint) -> tuple[Rung, ...]:
+def _rungs(graph: Graph, asked: FixedPoint, classes: tuple[str, ...]) -> tuple[Rung, ...]:
     """Bits, and further choices, that are tried for the precision; cheap first."""
     rungs = CLIENT_AIDED
     if isinstance(asked, TwoParty):
         rungs = TWO_PARTY
         if asked.activation_bits == "auto" and _widened(graph, asked):
-            rungs += TWO_PARTY_WIDE if asked.images == 1 else TWO_PARTY_BATCHES
+            rungs += wide(asked.images, far=_far(graph, asked, classes))
         rungs += TWO_PARTY_SUMS
         if _rows(asked.calibration) < LEAST_ROWS:
             rungs = without_rows(rungs)
@@ -128,6 +129,18 @@ def _rungs(graph: Graph, asked: FixedPoint) -> tuple[Rung, ...]:
     if asked.activation_bits != "auto":
         rungs = tuple((rung[0], asked.activation_bits, *rung[2:]) for rung in rungs if rung[2:] in ((), (FED,)))
     return rungs
+
+
+def _far(graph: Graph, asked: TwoParty, classes: tuple[str, ...]) -> bool:
+    """Whether targets lie far from zero beside what they differ by."""
+    if asked.reveal != "output" or not regressions(graph, classes):
+        return False
+    samples = _samples(check_graph(graph), asked.calibration)
+    if samples is None:
+        return False
+    with np.errstate(all="ignore"):
+        exact = evaluate(graph, {name: value[:LOOKED_AT] for name, value in samples.items()})
+    return any(distances(graph, exact, target_centres(graph, exact, classes)).values())
 
 
 def _rows(calibration: Inputs | None) -> int:
@@ -184,7 +197,7 @@ def _client_aided(
         graph = scale_inputs(graph, samples, settings.margin, settings.input_range)
     graph = rewrite(scale_targets(public_patterns(graph), samples, classes, centred=True))
     if settings.row_scales:
-        graph = equalise_rows(graph)
+        graph = equalise_rows(graph, reaches(graph, samples))
     if samples is None:
         ranges = from_intervals(graph, input_intervals(graph, settings.input_range))
     else:
@@ -250,7 +263,8 @@ def _samples(graph: Graph, calibration: Inputs | None) -> dict[str, Array] | Non
         if array.dtype.kind not in "fiub" or array.shape[1:] != tuple(graph.shapes[name]) or array.ndim == 0:
             raise PlanError(
                 f"calibration data of {name!r} has shape {array.shape} and dtype {array.dtype}; "
-                f"give numbers of shape (images, {', '.join(map(str, graph.shapes[name]))})"
+                f"give numbers of shape (images, {', '.join(map(str, graph.shapes[name]))})."
+                f"{axes_hint(array.shape, graph.shapes[name])}"
             )
         samples[name] = array.astype(np.float64)
         if not np.isfinite(samples[name]).all():
@@ -397,15 +411,17 @@ def _seen(
             columns=columns.get(name),
             jumping=(beside[name].near, beside[name].stays) if name in beside else None,
         )
-    errors = {}
+    planned = {}
     for name, tensor in results.items():
         entry = plan.tensors[tensor]
-        errors[name] = likely(_largest(values[entry["name"]] * entry["scale"] - ranges.floats[name]))
-    for output, tail in behind.items():
-        most = carried(graph, tail, output, errors, ranges.limit)
-        # behind a logarithm or a division no rule may bound the error: what was seen stands alone
-        if np.isfinite(most):
-            found[output] = replace(found[output], likely=max(found[output].likely, most))
+        planned[name] = values[entry["name"]] * entry["scale"]
+    mine: dict[str, Array] = {}
+    exact: dict[str, Array] = {}
+    for tail in behind.values():
+        mine |= heads(graph, tail, planned)
+        exact |= heads(graph, tail, ranges.floats)
+    for output, most in stated(graph, behind, mine, exact, ranges.limit).items():
+        found[output] = replace(found[output], likely=max(found[output].likely, most))
     return found
 
 

@@ -61,9 +61,22 @@ TWO_PARTY: tuple[Rung, ...] = (
     (13, "auto", FED | {"most_bits": 16}),
 )
 # of networks with few weights: rings as wide as the bits need. Rotation-free layers carry them, whose set-up sends
-# polynomials for all weights; for many images at once, batches at the larger ring degree.
-TWO_PARTY_WIDE: tuple[Rung, ...] = ((14, 14, {"method": "rotation-free"}), (16, 16, {"method": "rotation-free"}))
-TWO_PARTY_BATCHES: tuple[Rung, ...] = tuple((bits, bits, {"method": "batch", "ring_degree": 4096}) for bits in (14, 16))
+# polynomials for all weights; for many images at once, batches at the larger ring degree. Targets far from zero take
+# bits of the ring that weights then lack.
+WIDE = ((14, 14), (16, 16))
+WIDE_FAR = ((9, 11), (10, 12), (12, 12), *WIDE)
+
+
+def wide(images: int, *, far: bool) -> tuple[Rung, ...]:
+    """Rungs of wide rings.
+
+    Args:
+        far: whether targets lie far from zero.
+    """
+    more: dict[str, Any] = {"method": "rotation-free"} if images == 1 else {"method": "batch", "ring_degree": 4096}
+    return tuple((*bits, more) for bits in (WIDE_FAR if far else WIDE))
+
+
 FEW_WEIGHTS = 1 << 18
 # sums by calibration data leave bits of the ring to both, and weights are as fine as their noise lets them be
 TWO_PARTY_SUMS: tuple[Rung, ...] = tuple((14, "auto", FED | {"most_bits": m, "sums": "calibrated"}) for m in (14, 16))
@@ -299,7 +312,9 @@ def shortfalls(predicted: dict[str, Any]) -> list[str]:
     precision, accuracy = predicted.get("precision", {}), predicted.get("accuracy")
     if "asked" in precision and precision["reached"] < precision["asked"]:
         reached = precision["reached"]
-        share = f"2^-{reached:.2g} of" if reached >= LEAST_TOLD else f"{2.0 ** min(-reached, MOST_TOLD):.3g} times"
+        # never rounded up to what was asked for
+        bits = math.floor(10 * reached) / 10
+        share = f"2^-{bits:g} of" if reached >= LEAST_TOLD else f"{2.0 ** min(-reached, MOST_TOLD):.3g} times"
         found.append(
             f"The plan does not reach the precision of {precision['asked']:g} bits: errors of its answers stay below "
             f"{share} the output's range in 999 rows of 1000. {_way_on(predicted)}"

@@ -20,6 +20,8 @@ Range = tuple[Any, Any]
 InputRanges = Range | Mapping[str, Range] | None
 
 CALIBRATION_BYTES = 256 << 20
+# fewer calibration rows are said to be few
+FEW_ROWS = 8
 # random inputs of which outputs are looked at where there is no calibration data; one of a network with more
 # elements than this
 RANDOM_ROWS, MANY_ELEMENTS = 4, 1_000_000
@@ -49,11 +51,21 @@ class Growth:
 
     def sentence(self) -> str:
         """What a user should know of it."""
+        if self.rows == 1:
+            return (
+                f"Ranges are {self.margin:g} times the largest values of one calibration row. One row says little of "
+                "other inputs: give some hundred, or ranges and errors are guesses."
+            )
         told = (
             f"Ranges are {self.margin:g} times the largest values of {self.rows} calibration rows. From the first "
             "half of the rows to all of them "
             f"a largest value grew by up to {100 * (self.factor - 1):.0f} % ({self.tensor!r})"
         )
+        if self.rows < FEW_ROWS:
+            return (
+                f"{told}. {self.rows} rows say little of other inputs: give some hundred, or ranges and errors are "
+                "guesses."
+            )
         if self.factor <= self.margin:
             return told + "."
         return told + ", which is more than the margin: give more calibration data, or a larger margin."
@@ -346,6 +358,8 @@ def from_calibration(
         limit[name] = float(magnitude(interval).max(initial=0.0))
     outputs = {name: np.concatenate(parts) for name, parts in floats.items()}
     grown = max(((largest[n] / v, n) for n, v in half.items() if v > 0), default=None)
+    if grown is None and count == 1:
+        grown = (1.0, graph.inputs[0]) if graph.inputs else None
     growth = None if grown is None else Growth(count, grown[0], grown[1], margin)
     lowest = {n: v / margin if v > 0 else v * margin for n, v in lowest.items()}
     return Ranges(limit, inputs, "calibration", square, mean, outputs, declared, growth, lowest)

@@ -11,13 +11,18 @@
 
 from __future__ import annotations
 
+import math
+from collections.abc import Mapping
 from dataclasses import replace
 
 import numpy as np
 
 from ..graph import Conv2d, Graph, Linear, Node, Op
+from ..reference.float import evaluate
 
 _MONOTONE = frozenset({"relu", "clip"})
+# calibration rows that are looked at for the size of what layers read, and values of all of them
+ROWS, LOOKED_AT = 32, 1 << 24
 
 
 def rewrite(graph: Graph) -> Graph:
@@ -29,12 +34,16 @@ def rewrite(graph: Graph) -> Graph:
     return copied
 
 
-def equalise_rows(graph: Graph) -> Graph:
+def equalise_rows(graph: Graph, reach: Mapping[str, float] | None = None) -> Graph:
     """Gives every output row of a layer the same largest weight, and the client a factor for every row to undo it.
 
     One scale for a whole layer costs rows of small weights their precision, above all where batch normalisation was
-    folded in or a row is a single channel (depthwise). The factors are public; in this mode the client can solve for
-    the weights anyway.
+    folded in or a row is a single channel (depthwise). A row that is hardly more than its bias (a neuron that training
+    has left) keeps small weights: its bias, as large beside them, would take the bits of all other rows. The factors
+    are public; in this mode the client can solve for the weights anyway.
+
+    Args:
+        reach: largest values of what layers read (:func:`reaches`), as far as known.
     """
     nodes: list[Node] = []
     shapes = dict(graph.shapes)
@@ -45,6 +54,9 @@ def equalise_rows(graph: Graph) -> Graph:
         tops = np.abs(np.asarray(node.weight, dtype=np.float64)).reshape(len(node.weight), -1).max(axis=1, initial=0.0)
         top = tops.max(initial=0.0)
         factors = np.where(tops > top * 2.0**-16, tops / (top or 1.0), 1.0)
+        most = (reach or {}).get(node.input, 0.0) * _largest_sum(node, tops, top)
+        if most > 0.0:
+            factors = np.minimum(np.maximum(factors, np.abs(np.asarray(node.bias, dtype=np.float64)) / most), 1.0)
         inner = f"{node.output}.rows"
         rows_are_channels = graph.shapes[node.output][0] == len(factors)
         if not rows_are_channels or inner in shapes or factors.min(initial=1.0) > 0.9:
@@ -55,6 +67,24 @@ def equalise_rows(graph: Graph) -> Graph:
         nodes.append(replace(node, output=inner, weight=weight, bias=np.asarray(node.bias, dtype=np.float64) / factors))
         nodes.append(Op(inner, "channel_scale", [inner], node.output, {"factor": [float(f) for f in factors]}))
     return Graph(graph.name, list(graph.inputs), list(graph.outputs), shapes, nodes)
+
+
+def _largest_sum(node: Linear, tops: np.ndarray, top: float) -> float:
+    """Of the absolute weights of a row, once all rows have the same largest one."""
+    sums = np.abs(np.asarray(node.weight, dtype=np.float64)).reshape(len(node.weight), -1).sum(axis=1)
+    return float((sums / np.where(tops > top * 2.0**-16, tops, np.inf)).max(initial=0.0)) * top
+
+
+def reaches(graph: Graph, samples: Mapping[str, np.ndarray] | None) -> dict[str, float]:
+    """Largest values of what layers read in some calibration rows; nothing where they are not finite, or none are."""
+    if samples is None or not len(next(iter(samples.values()), ())):
+        return {}
+    rows = min(max(LOOKED_AT // max(1, sum(math.prod(s) for s in graph.shapes.values())), 1), ROWS)
+    inputs = list(dict.fromkeys(node.input for node in graph.nodes if isinstance(node, Linear)))
+    with np.errstate(all="ignore"):
+        values = evaluate(replace(graph, outputs=inputs), {name: value[:rows] for name, value in samples.items()})
+    tops = {name: float(np.abs(value).max(initial=0.0)) for name, value in values.items()}
+    return {name: top for name, top in tops.items() if math.isfinite(top)}
 
 
 def consumers(graph: Graph) -> dict[str, list[Node]]:

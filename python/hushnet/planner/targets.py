@@ -5,7 +5,8 @@ one does not show it. So the last layer gives target k ``f_k`` times its value, 
 it decrypts. A target that lies far from zero (a year, a price) leaves what it differs by a few steps in the same way:
 the layer gives ``f_k (y_k - c_k)``, and the client adds ``c_k``. Factors are powers of two, centres short multiples of
 one. Factors tell a client how large targets are beside one another. Centres tell bits of the last layer's bias, so they
-stand in client-aided plans alone, whose clients see what every layer gives; elsewhere such targets need wider rings.
+stand in client-aided plans alone, whose clients see what every layer gives; elsewhere such targets need wider rings,
+and more bits where they are opened (:func:`distances`).
 Precision counts for every target by itself, against what it differs by, in every trust model.
 """
 
@@ -31,13 +32,17 @@ ROOM = 4.0
 ROWS, LOOKED_AT, MANY_ELEMENTS = 32, 512, 1_000_000
 # a target is centred where what it differs by is so many times smaller than it is
 CENTRED = 32.0
+# targets of more, or less, than so many bits before the point are brought near one
+FAR = 16
+# fewer rows say nothing of what a column differs by
+LEAST_ROWS = 8
 # less than this share of a column is no difference: binary32 hardly shows it
 LEAST = 2.0**-20
 _NAME = ".targets"
 
 
-def _regressions(graph: Graph, classes: Collection[str]) -> dict[str, Linear]:
-    """Dense layers that give outputs of few columns, which nothing else reads and no label follows from."""
+def regressions(graph: Graph, classes: Collection[str]) -> dict[str, Linear]:
+    """By output, dense layers that give outputs of few columns, which nothing else reads and no label follows from."""
     made = {node.output: node for node in graph.nodes}
     read = {t for n in graph.nodes for t in ([n.input] if isinstance(n, Linear) else n.inputs)}
     found: dict[str, Linear] = {}
@@ -56,7 +61,12 @@ def _regressions(graph: Graph, classes: Collection[str]) -> dict[str, Linear]:
 
 
 def scale_targets(
-    graph: Graph, samples: Mapping[str, Array] | None, classes: Collection[str] = (), *, centred: bool = False
+    graph: Graph,
+    samples: Mapping[str, Array] | None,
+    classes: Collection[str] = (),
+    *,
+    centred: bool = False,
+    unit: bool = False,
 ) -> Graph:
     """The graph with factors for outputs whose columns differ in size; the given one is left as it is.
 
@@ -64,8 +74,10 @@ def scale_targets(
         samples: calibration inputs by name; without them nothing is known of columns.
         classes: outputs of classifiers, whose columns are compared with one another.
         centred: columns that lie far from zero are centred; of plans whose clients see what layers give.
+        unit: very large and very small targets get a factor that brings them near one; of plans whose modulus holds
+            values beside their scale.
     """
-    found = _regressions(graph, classes)
+    found = regressions(graph, classes)
     if not found or samples is None or not len(next(iter(samples.values()))):
         return graph
     rows = ROWS if sum(math.prod(s) for s in graph.shapes.values()) >= MANY_ELEMENTS else LOOKED_AT
@@ -76,7 +88,10 @@ def scale_targets(
         if not np.isfinite(values[name]).all():
             continue
         centre = _centres(values[name]) if centred else np.zeros(values[name].shape[1])
-        factor = _factors(np.abs(values[name] - centre).max(axis=0))
+        tops = np.abs(values[name] - centre).max(axis=0)
+        factor = _factors(tops)
+        if unit and (size := float((tops * factor).max())) > 0.0 and abs(power := math.floor(math.log2(size))) > FAR:
+            factor = factor * 2.0**-power
         if (factor == 1.0).all() and not centre.any():
             continue
         inner = fresh(graph, f"{name}{_NAME}", graph.shapes[name])
@@ -99,6 +114,9 @@ def _factors(tops: Array) -> Array:
 
 def _centres(values: Array) -> Array:
     """Of every column: a multiple of a quarter of its range, as a power of two; zero where it is near zero."""
+    if len(values) < LEAST_ROWS:
+        # rows that happen to be alike
+        return np.zeros(values.shape[1])
     low, high = values.min(axis=0), values.max(axis=0)
     half, top = (high - low) / 2, np.maximum(np.abs(low), np.abs(high))
     centre = np.zeros(len(half))
@@ -138,12 +156,36 @@ def target_centres(graph: Graph, exact: Mapping[str, Array], classes: Collection
         classes: as there.
     """
     found = {name: centre for name, (_, centre) in _undoing(graph).items()}
-    for name in (*_regressions(graph, classes), *found):
+    for name in (*regressions(graph, classes), *found):
         if name in exact and len(exact[name]) and not (name in found and found[name].any()):
             values = np.asarray(exact[name], np.float64).reshape(len(exact[name]), -1)
             centre = _centres(values) if np.isfinite(values).all() else np.zeros(values.shape[1])
             if name in found or centre.any():
                 found[name] = centre
+    return found
+
+
+def distances(graph: Graph, exact: Mapping[str, Array], centres: Mapping[str, Array]) -> dict[str, int]:
+    """By name of a tensor that a layer gives for targets, bits that its columns have in common.
+
+    So many more than usual its values need, where no centre is taken away: the largest value, as a multiple of what
+    the column differs by that lies farthest from zero beside that.
+
+    Args:
+        exact: values of outputs on calibration data.
+        centres: of :func:`target_centres`.
+    """
+    factors, made = target_factors(graph), {node.output: node for node in graph.nodes}
+    found = {}
+    for name, centre in centres.items():
+        if name not in exact or not centre.any():
+            continue
+        values = np.asarray(exact[name], np.float64).reshape(len(exact[name]), -1) * factors.get(name, 1.0)
+        half = np.abs(values - centre * factors.get(name, 1.0)).max(axis=0)[centre != 0.0]
+        node = made[name]
+        inner = node.inputs[0] if name in factors and isinstance(node, Op) else name
+        if half.min() > 0:
+            found[inner] = max(0, math.ceil(math.log2(float(np.abs(values).max()) / float(half.min()))))
     return found
 
 

@@ -21,8 +21,9 @@ class Explanation(dict[str, Any]):
         return console.file.getvalue()  # type: ignore[attr-defined]
 
     def __repr__(self) -> str:
-        layers, batch = len(self["layers"]), self["totals"].get("batch")
-        return f"Explanation({self['name']}: {self['trust']['mode']}, {layers} layers, for {batch} images)"
+        steps, batch = len(self["layers"]), self["totals"].get("batch")
+        images = "1 image" if batch == 1 else f"{batch} images"
+        return f"Explanation({self['name']}: {self['trust']['mode']}, {steps} steps, for {images})"
 
     def _repr_html_(self) -> str:
         """The same for notebooks."""

@@ -86,12 +86,12 @@ pub fn told(spec: &PlanSpec) -> PlanSpec {
     }
 }
 
-/// Inputs and outputs leave whole: users call them by their names and their classes by theirs, and the client clamps inputs to their ranges and
+/// Inputs and outputs leave whole: users call them, their columns and their classes by their names, and the client clamps inputs to their ranges and
 /// fills in what is missing, as whoever compiled has declared.
 fn ports(ports: &[PortSpec]) -> Vec<PortSpec> {
     let one = |port: &PortSpec| {
-        let PortSpec { name, tensor, range, classes, missing } = port.clone();
-        PortSpec { name, tensor, range, classes, missing }
+        let PortSpec { name, tensor, range, classes, missing, columns } = port.clone();
+        PortSpec { name, tensor, range, classes, missing, columns }
     };
     ports.iter().map(one).collect()
 }

@@ -15,12 +15,14 @@ from ...errors import LimitError
 from ...graph import Graph
 from ...options import NonInteractive
 from ...plan import Plan
+from ...reference.float import evaluate
 from ..inputs import scale_inputs
 from ..jumps import jumps, sides, watched
 from ..precision import cheapest, state
 from ..quality import measure, places, said, squashed, steep
 from ..read import validate
-from ..targets import scale_targets, target_centres
+from ..tail import stated, tails, watched_heads
+from ..targets import distances, regressions, scale_targets, target_centres, target_factors
 from . import primes as prime_table
 from .activation import Replacement, replace_activations
 from .cost import predicted_seconds
@@ -59,7 +61,7 @@ def compile_batch(
     original, name, batch = graph, settings.name or graph.name, settings.images
     if settings.input_scales:
         graph = scale_inputs(graph, samples, settings.margin, settings.input_range)
-    graph = scale_targets(graph, samples, classes)
+    graph = scale_targets(graph, samples, classes, unit=True)
     images = samples
     replaced: Replacement | None = None
     if settings.activation is not None:
@@ -77,8 +79,10 @@ def compile_batch(
         clamp=settings.clamp,
     )
 
+    beside = _beside(graph, samples, classes)
+
     def make(more: int) -> Plan:
-        aim = settings.precision_bits + more
+        aim = settings.precision_bits + more + beside
         if packed:
             plan = compile_packed(network, graph, images, name, batch, settings, replaced, aim)
         else:
@@ -89,6 +93,15 @@ def compile_batch(
 
     once = samples is None or replaced is not None or settings.weight_bits is not None
     return make(*AIMS[0]) if once else cheapest(make, AIMS, settings.precision_bits)
+
+
+def _beside(graph: Graph, samples: dict[str, Array] | None, classes: tuple[str, ...]) -> int:
+    """Bits that targets far from zero take beside those that they differ by."""
+    if samples is None or not {*regressions(graph, classes), *target_factors(graph)}:
+        return 0
+    with np.errstate(all="ignore"):
+        exact = evaluate(graph, {name: value[:JUDGED] for name, value in samples.items()})
+    return max(distances(graph, exact, target_centres(graph, exact, classes)).values(), default=0)
 
 
 def judged(
@@ -108,19 +121,24 @@ def judged(
     predicted = plan.document["predicted"]
     predicted["planned_error"] = predicted["max_error"]
     if samples is not None:
-        from ...reference.float import evaluate
         from ...reference.non_interactive import run
 
         rows = {k: v[:JUDGED] for k, v in samples.items()}
         labels = None if settings.labels is None else np.asarray(settings.labels)[:JUDGED]
         shown = steep(original)
-        wanted = replace(original, outputs=list(dict.fromkeys([*original.outputs, *shown])))
+        behind = tails(original)
+        shown_heads = watched_heads(plan, behind)
+        inner = [t for tail in behind.values() for n in tail.nodes for t in n.inputs]
+        wanted = replace(original, outputs=list(dict.fromkeys([*original.outputs, *shown, *inner])))
         exact, noise = evaluate(wanted, rows), predicted["noise_error"]
         if shown:
             predicted["score_range"] = max(float(np.abs(exact[name]).max(initial=0.0)) for name in shown)
+        before = {name: exact[name] for name in shown_heads}
+        limit = {name: settings.margin * float(np.abs(exact[name]).max(initial=0.0)) for name in inner}
         exact = {name: exact[name] for name in original.outputs}
         leaps = jumps(plan, original, len(next(iter(rows.values()))))
-        planned = run(plan, rows, also=watched(leaps)).outputs
+        also = dict.fromkeys((*watched(leaps), *shown_heads.values()))
+        planned = run(plan, rows, also=list(also)).outputs
         # jumps are told apart: noise that carries no row across one
         passed = output_errors(network, noise, noise, samples, decided=True)
         off = {k: np.abs(planned[k] - v).reshape(len(v), -1).max(axis=1, initial=0.0) for k, v in exact.items()}
@@ -140,6 +158,8 @@ def judged(
             )
             for k, v in ((k, planned[k]) for k in original.outputs)
         }
+        tailed = stated(original, behind, {h: planned[h] for h in shown_heads}, before, limit, noise)
+        found |= {k: replace(found[k], likely=max(found[k].likely, most)) for k, most in tailed.items() if k in found}
         errors = {}
         for name, quality in found.items():
             worst = {k: v for k, v in predicted["output_errors"][name].items() if k == "worst_error"}

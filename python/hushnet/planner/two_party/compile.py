@@ -17,6 +17,7 @@ from ..jumps import jumps, sides, watched
 from ..quality import UNBOUNDED, Quality, measure, places, said, sequences, squashed, steep
 from ..ranges import MANY_ELEMENTS, Range, Ranges, drawn_rows, hull, input_intervals, typical_outputs
 from ..read import validate
+from ..tail import stated, tails, watched_heads
 from . import cost, nonlinear
 from .client import Writer
 from .errors import Propagation
@@ -112,7 +113,7 @@ class _Planner:
         self.graph, self.regions, self.settings = made.graph, made.regions, settings
         self.name, self.outputs = made.name, made.outputs
         self.weight_bits, self.activation_bits = weight_bits, activation_bits
-        self.steps, self.columns = made.steps, made.columns
+        self.steps, self.columns, self.far = made.steps, made.columns, made.far
         self.weights = Weights(weight_bits, made.moments)
         unit_costs = None if settings.unit_costs is None else str(settings.unit_costs)
         self.unit = cost.unit_costs(unit_costs)
@@ -169,6 +170,7 @@ class _Planner:
             least=ranges.least,
             whole=whole_numbers(self.regions.head),
             shown_sums=calibrated and self.settings.sums == "calibrated",
+            far=self.far,
         )
         chosen = Search(self.steps, request, shapes, self.weights, self.chooser).run(
             self.settings.ring_bits, self.settings.ring_degree
@@ -313,7 +315,10 @@ class _Planner:
 
         rows = len(next(iter(samples.values())))
         leaps = jumps(plan, self.graph, rows) if self.settings.reveal == "output" else []
-        values, largest = rehearse(plan, samples, np.random.default_rng(0), watched(leaps))
+        behind = tails(self.graph) if self.settings.reveal == "output" else {}
+        shown = watched_heads(plan, behind)
+        also = dict.fromkeys((*watched(leaps), *shown.values()))
+        values, largest = rehearse(plan, samples, np.random.default_rng(0), list(also))
         outputs = {port: values[port] for port in self.outputs}
         wider: dict[str, float] = {}
         for tensor in plan.tensors:
@@ -338,7 +343,8 @@ class _Planner:
         }
         found_sides = sides(plan, self.graph, leaps, values, samples, off)
         beside = {k: found_sides.get(t) for k, t in zip(self.outputs, self.graph.outputs)}
-        return {
+        tailed = stated(self.graph, behind, {h: values[h] for h in shown}, ranges.floats, ranges.limit)
+        quality = {
             k: measure(
                 v,
                 floats[k],
@@ -350,7 +356,10 @@ class _Planner:
                 jumping=(own.near, own.stays) if (own := beside[k]) is not None else None,
             )
             for k, v in outputs.items()
-        }, wider
+        }
+        for k, t in zip(self.outputs, self.graph.outputs):
+            quality[k] = replace(quality[k], likely=max(quality[k].likely, tailed.get(t, 0.0)))
+        return quality, wider
 
     def notes(self, ranges: Ranges) -> list[str]:
         """Sentences that a user of the plan must know."""

@@ -227,7 +227,8 @@ class Builder:
         for layer in layers:
             bias = float(np.abs(layer.bias).max(initial=0.0))
             if bias > 0:
-                fine = min(fine, most - math.frexp(bias)[1] - self.weights(layer, gain).frac_bits)
+                room = most + self.request.far.get(layer.output, 0)
+                fine = min(fine, room - math.frexp(bias)[1] - self.weights(layer, gain).frac_bits)
         return fine
 
     def holds(self, layer: Linear, gain: float, reach: float, fine: int) -> bool:
@@ -525,7 +526,8 @@ class Builder:
             self.demand_twice(version.bound, name)
         else:
             reach = min(version.bound * version.unit, self.request.limits.get(name, math.inf)) / version.gain
-            bits = max(version.frac_bits - fraction(reach, self.request.output_bits), OPENING_BITS)
+            wanted = self.request.output_bits + self.request.far.get(name, 0)
+            bits = max(version.frac_bits - fraction(reach, wanted), OPENING_BITS)
             version = self.opening(
                 name, version, max(1, min(bits, version.bound.bit_length() - 2, self.out.ring_bits - 2))
             )

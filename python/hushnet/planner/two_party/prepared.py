@@ -16,7 +16,8 @@ from ..guards import between_layers, unguarded
 from ..inputs import scale_inputs
 from ..ranges import InputRanges, Ranges, from_calibration, from_intervals, input_intervals
 from ..rewrite import _prune
-from ..targets import scale_targets, target_centres
+from ..tail import tails
+from ..targets import distances, scale_targets, target_centres
 from .constants import constants_from_inputs
 from .curves import fused, opened_up
 from .feedback import Moments
@@ -45,6 +46,7 @@ class Prepared:
         moments: of what layers read, where weights are rounded with feedback.
         steps: of the shared region.
         columns: centres of columns that count each by itself, by output.
+        far: of opened targets that lie far from zero, bits that they have in common, by tensor.
         picked: the methods of all layers by what they follow from, as plans of the graph find them.
     """
 
@@ -57,6 +59,7 @@ class Prepared:
     moments: Moments | None
     steps: list[Step]
     columns: dict[str, Array] = field(default_factory=dict)
+    far: dict[str, int] = field(default_factory=dict)
     picked: dict[tuple[object, ...], dict[int, dict[str, Pick]]] = field(default_factory=dict)
 
 
@@ -105,12 +108,15 @@ def prepare(
     ranges.limit.update({t: max(most, ranges.limit.get(t, 0.0)) for t, most in masks.items()})
     regions = replace(regions, shared=narrow_rows(regions.shared, ranges.limit))
     columns: dict[str, Array] = {}
+    far: dict[str, int] = {}
     if samples is not None and settings.reveal == "output":
         named = dict(zip(graph.outputs, output_names))
         exact = {t: ranges.floats[t] for t in graph.outputs}
         centres = target_centres(graph, exact, [t for t in graph.outputs if named[t] in classes])
         columns = {named[t]: centre for t, centre in centres.items()}
-    return Prepared(name, output_names, graph, shared, regions, ranges, moments, to_steps(shared, regions), columns)
+        far = {t: bits for t, bits in distances(graph, exact, centres).items() if t in regions.opened}
+    steps = to_steps(shared, regions)
+    return Prepared(name, output_names, graph, shared, regions, ranges, moments, steps, columns, far)
 
 
 def _reach(graph: Graph, samples: dict[str, Array] | None, margin: float, declared: InputRanges) -> Mapping[str, float]:
@@ -154,7 +160,9 @@ def _ranges(
     Or, without data, intervals of what enters (everything else then follows from integer bounds).
     """
     if samples is not None:
-        return from_calibration(graph, samples, margin, declared, watch=None if moments is None else moments.watch)
+        also = {head for tail in tails(graph).values() for head in tail.heads}
+        watch = None if moments is None else moments.watch
+        return from_calibration(graph, samples, margin, declared, also, watch=watch)
     inputs = input_intervals(graph, declared)
     front = Graph(graph.name, graph.inputs, regions.entering, graph.shapes, list(regions.head))
     return from_intervals(front, inputs)

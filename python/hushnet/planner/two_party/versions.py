@@ -60,6 +60,7 @@ class Request:
         least: least value by graph tensor, where calibration showed none below it.
         roomy: rings narrower than this one are not taken where quotients of small values would be coarse.
         whole: tensors that enter and hold whole numbers (one-hot vectors): bits behind the point say nothing there.
+        far: of opened tensors that lie far from zero, bits that their values have in common: these are opened, too.
         shown_sums: whether calibration bounds the sums of layers (:data:`SUM_AIR` times), or their weights alone.
     """
 
@@ -75,6 +76,7 @@ class Request:
     roomy: int = 0
     whole: frozenset[str] = frozenset()
     shown_sums: bool = False
+    far: Mapping[str, int] = field(default_factory=dict)
 
 
 @dataclass

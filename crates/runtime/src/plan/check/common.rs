@@ -293,7 +293,8 @@ impl<'a> Scope<'a> {
     }
 }
 
-/// What a port says of its values beside its name: classes of an output, what takes the place of missing values of an input.
+/// What a port says of its values beside its name: classes of an output, what takes the place of missing values of an
+/// input, names of its columns.
 ///
 /// # Errors
 /// A sentence without the port's name.
@@ -322,6 +323,18 @@ fn about_values(port: &PortSpec, input: bool, elements: usize) -> Result<(), Str
                 "{} values stand for missing ones of {elements} elements; there must be one finite number for all, or one for each",
                 missing.len()
             ));
+        }
+    }
+    if let Some(columns) = &port.columns {
+        if !input || columns.len() != elements {
+            return Err(format!(
+                "{} names of columns are given for {elements} elements; an input has as many as elements, others none",
+                columns.len()
+            ));
+        }
+        let distinct: BTreeSet<&String> = columns.iter().collect();
+        if distinct.len() != columns.len() {
+            return Err("two columns have one name".into());
         }
     }
     Ok(())

@@ -228,6 +228,9 @@ pub struct PortSpec {
     /// none where NaN stays what it is, which is refused.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub missing: Option<Vec<Option<f64>>>,
+    /// Of an input that is a row of a table: what its columns are called.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub columns: Option<Vec<String>>,
 }
 
 /// Classes of a classifier, in the order of its scores.

@@ -1,0 +1,93 @@
+"""open-nsfw with both sides private on photos that it is not sure of: planned runs, units drawn as real ones are.
+
+A network that is sure of a photo hides its errors. So photos are blended, blurred and cut until its probabilities are
+spread between zero and one. Errors are against ONNX Runtime.
+"""
+
+from __future__ import annotations
+
+import time
+from typing import Any
+
+import hushnet
+import numpy as np
+from hushnet import data, demos, zoo
+from hushnet.demos.measure import Runtime
+from hushnet.demos.tasks import photo_samples
+from hushnet.reference.two_party import rehearse
+
+from hushnet_bench.registry import Benchmark
+
+NAME, CALIBRATION, DRAWN = "open-nsfw", 64, 240
+COUNT, FEW = 24, 4
+
+
+def rows(*, quick: bool, threads: int, progress: Any, batch: int | None = None) -> list[dict[str, Any]]:
+    """One row: errors and bytes of the default plan; ``batch`` is the number of photos.
+
+    ``quick`` takes weights of eight bits, which no search chooses, and four photos.
+    """
+    del threads
+    files, task = zoo.fetch(NAME), demos.TASKS[NAME]
+    photos, exact = unsure(Runtime(files[0]), batch or (FEW if quick else COUNT))
+    calibration = task.make(CALIBRATION, 1, files).arrays
+    bits: dict[str, Any] = {"weight_bits": 8} if quick else {}
+    started = time.process_time()
+    model = hushnet.compile(
+        str(files[0]), trust="two-party", shapes=zoo.real_models()[NAME].shapes, calibration=calibration, **bits
+    )
+    compiled, rng, off = time.process_time() - started, np.random.default_rng(3), []
+    port = next(iter(photos))
+    for place in range(len(exact)):
+        if progress is not None:
+            progress("photo", place, len(exact))
+        outputs, _ = rehearse(model.plan, {port: photos[port][place : place + 1].astype(np.float64)}, rng)
+        off.append(float(np.abs(next(iter(outputs.values())).reshape(-1) - exact[place]).max()))
+    predicted = model.plan.predicted
+    return [
+        {
+            "case": f"{NAME}, {len(exact)} unsure photos",
+            "method": "hushnet two-party, planned",
+            "least_probability": float(exact[:, -1].min()),
+            "largest_probability": float(exact[:, -1].max()),
+            "largest_error": max(off),
+            "mean_error": float(np.mean(off)),
+            "predicted_error": predicted["max_error"],
+            "megabytes_each": (predicted["bytes_up"] + predicted["bytes_down"]) / 1e6,
+            "compile_processor_seconds": compiled,
+        }
+    ]
+
+
+def unsure(plain: Runtime, count: int) -> tuple[dict[str, np.ndarray], np.ndarray]:
+    """Photos whose probabilities are spread as evenly as those of :data:`DRAWN` drawn ones allow, and these.
+
+    Returns:
+        arrays by input ``[count, ...]``, and ONNX Runtime's outputs ``[count, classes]``.
+    """
+    rng = np.random.default_rng(7)
+    found = [picture for _, picture in data.photos(DRAWN // 4, seed=7)]
+    drawn = []
+    for place in range(DRAWN):
+        first, second = (data.resized(found[int(i)], 256, 256).astype(float) for i in rng.choice(len(found), 2))
+        share = rng.uniform(0.2, 1.0)
+        mixed = share * first + (1 - share) * second
+        for _ in range(int(rng.integers(0, 6))):
+            mixed = (mixed + np.roll(mixed, 1, 0) + np.roll(mixed, 1, 1) + np.roll(mixed, (1, 1), (0, 1))) / 4
+        drawn.append((f"photo {place}", np.clip(mixed, 0, 255).astype(np.uint8)))
+    arrays = photo_samples(drawn).arrays
+    values = next(iter(plain(arrays).values())).reshape(-1, 2)
+    left, chosen = list(range(DRAWN)), []
+    for wanted in np.linspace(0.02, 0.95, count):
+        place = min(left, key=lambda i: abs(values[i, 1] - wanted))
+        left.remove(place)
+        chosen.append(place)
+    return {k: v[chosen] for k, v in arrays.items()}, values[chosen].astype(np.float64)
+
+
+BENCHMARK = Benchmark(
+    name="unsure-photos",
+    about="open-nsfw, both sides private, on photos that it is not sure of: planned runs of the default plan",
+    source="ONNX Runtime on the same file and photos",
+    run=rows,
+)
