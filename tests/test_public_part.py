@@ -130,9 +130,13 @@ def classes(plan: Plan):
     )
     for stage in plan.stages:
         told.append({k: stage[k] for k in keys if k in stage})
+        bits = stage.get("bits", 0) if stage["kind"] in {"relu", "clip", "max_pool"} else 0
+        left = (tensors[stage["in"]]["bound"] >> bits) + 1 if bits else None
         if stage["kind"] == "clip":
             limits = max(abs(stage["low"]), abs(stage["high"]))
-            told.append([stage["low"] == 0, reach(tensors[stage["in"]]["bound"] + limits)])
+            told.append([stage["low"] == 0, reach((left or tensors[stage["in"]]["bound"]) + limits)])
+        elif left:
+            told.append(reach(left))
     return json.dumps(told)
 
 

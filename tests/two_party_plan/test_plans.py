@@ -7,6 +7,7 @@ import pytest
 from hushnet import _native
 from hushnet.planner import compile, read
 from hushnet.reference.two_party import inputs_of, off_fraction, run, unit_reach
+from hushnet.report.two_party import explain
 from hypothesis import HealthCheck, given, settings
 
 from tests.planner.planner_graphs import Builder, float_run
@@ -133,19 +134,15 @@ def test_values_are_pooled_before_they_are_compared_and_cut_before_layers_only()
     graph = residual()
     kinds = [s["kind"] for s in plan_of(graph, images(graph, 4)).stages]
     assert kinds[kinds.index("max_pool") + 1] == "relu"
-    # one truncation in front of each of the four layers behind the first, and the exact one at the end
-    assert kinds.count("truncate") == 5
+    # ReLUs and the pool drop bits themselves: one truncation in front of the layer that reads a mean, and the exact one
+    assert kinds.count("truncate") == 2
     assert kinds.count("relu") == 4 and kinds.count("add") == 1
 
 
 def comparisons(plan):
-    """Kind, operand and its truncation (or None) of every ReLU, clip and pool."""
-    made = {s["out"]: s for s in plan.stages if "out" in s}
+    """Kind, operand, bits dropped and reach of what is left (or None) of every ReLU, clip and pool."""
     found = [s for s in plan.stages if s["kind"] in ("relu", "clip", "max_pool")]
-    of = {s["in"]: made[s["in"]] for s in found}
-    return [
-        (s["kind"], plan.tensors[s["in"]], of[s["in"]] if of[s["in"]]["kind"] == "truncate" else None) for s in found
-    ]
+    return [(s["kind"], plan.tensors[s["in"]], s.get("bits", 0), s.get("reach_bits")) for s in found]
 
 
 def test_comparisons_read_no_more_bits_than_layers_behind_them():
@@ -155,14 +152,22 @@ def test_comparisons_read_no_more_bits_than_layers_behind_them():
     plan = plan_of(graph, images(graph, 16), activation_bits=10)
     seen = comparisons(plan)
     assert [kind for kind, *_ in seen] == ["relu", "max_pool", "relu", "clip"]
-    for kind, operand, cut in seen:
+    for kind, operand, bits, reach in seen:
         # a pool's result is what the ReLU behind it reads
-        assert (cut is None) == (operand["name"].startswith("max_pool")), kind
-        if cut is not None:
-            source = plan.tensors[cut["in"]]
+        assert (bits == 0) == (operand["name"].startswith("max_pool")), kind
+        if bits and kind != "clip":
             # proven, not calibrated: no value that calibration never showed changes its sign
-            assert operand["bound"] == (source["bound"] >> cut["bits"]) + 1
-            assert operand["reach_bits"] + cut["bits"] <= source["reach_bits"] + 1 <= plan.part["ring_bits"] - 1
+            assert reach == _native.reach_bits((operand["bound"] >> bits) + 1)
+        if bits:
+            assert reach + bits <= operand["reach_bits"] + 1 <= plan.part["ring_bits"] - 1
+    # the only truncation is the exact one in front of what is opened
+    assert [s["exact"] for s in plan.stages if s["kind"] == "truncate"] == [True]
+    told = [s for s in explain(plan)["layers"] if "compared_bits" in s]
+    for stage, (kind, operand, bits, reach) in zip(told, seen, strict=True):
+        compared = (reach if bits else operand["reach_bits"]) + (kind == "max_pool")
+        assert stage["compared_bits"] == compared
+        said = f"compares {compared} of {compared + bits} bits" if bits else f"compares {compared} bits"
+        assert stage["what"].endswith(said)
 
 
 @pytest.mark.parametrize("how", ["mean", "end", "opened"])
@@ -179,19 +184,20 @@ def test_a_comparison_keeps_its_bits_where_somebody_needs_them(how):
     b.dense(5)
     graph = b.done(b.at, relu) if how == "opened" else b.done()
     plan = plan_of(graph, images(graph, 16), activation_bits=10)
-    ((_, _, cut),) = comparisons(plan)
-    assert cut is None
+    ((_, _, bits, _),) = comparisons(plan)
+    assert bits == 0
 
 
-def test_a_ring_that_values_fill_is_compared_before_it_is_cut():
-    """There a truncation of values of any sign would need a comparison of its own."""
+def test_values_that_fill_the_ring_drop_bits_as_others_do():
+    """A truncation of values of any sign would need a comparison of its own there."""
     graph = Builder((16, 8, 8), seed=4).conv(2).op("relu").conv(1, (1, 1), (1, 1), (0, 0, 0, 0)).done()
     x = images(graph, 16)
     full = plan_of(graph, x, activation_bits=8)
     roomy = plan_of(graph, x, activation_bits=8, ring_bits=full.part["ring_bits"] + 1)
-    ((_, operand, cut),) = comparisons(full)
-    assert cut is None and operand["reach_bits"] == full.part["ring_bits"] - 1
-    assert comparisons(roomy)[0][2] is not None
+    ((_, operand, bits, reach),) = comparisons(full)
+    assert operand["reach_bits"] == full.part["ring_bits"] - 1 and bits > 0
+    assert reach + 1 <= full.part["ring_bits"] - bits
+    assert comparisons(roomy)[0][2:] == (bits, reach)
 
 
 def test_averages_of_a_power_of_two_are_free():

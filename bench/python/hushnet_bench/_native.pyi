@@ -109,8 +109,11 @@ def measure_relu(
     repeat: int = 3,
     garbled: bool = False,
     prime: int | None = None,
+    kept_bits: int | None = None,
+    apart: bool = False,
 ) -> str:
-    """One party of a measurement of ReLU (``garbled``: by a garbled circuit; ``prime``: on shares modulo it, garbled only), or of
+    """One party of a measurement of ReLU (``garbled``: by a garbled circuit; ``prime``: on shares modulo it, garbled only;
+    ``kept_bits``: divided by 2^drop_bits, which leaves so many bits, in one step or in two, ``apart``), or of
     max-pool (``pool``: channels, height, width, kernel, stride), between two processes: JSON. Without ``address`` party 0, which tells its port to ``announce`` and checks the joint result."""
 
 def measure_layer(

@@ -24,6 +24,12 @@ RELUS = {
     "20-bit": (20, 0, SPU),
     "37-bit, 12 low bits dropped": (37, 12, OPEN_CHEETAH),
 }
+# case -> ring bits, bits dropped by the truncation, bits left: ReLU and truncation of plans, as one stage and in two
+DIVIDED = {
+    "28-bit values, 12 truncated": (28, 12, 16),
+    "26-bit values in 28 bits, 10 truncated": (28, 10, 16),
+    "22-bit values in 28 bits, 10 truncated": (28, 10, 12),
+}
 # case -> ring bits or a prime, and the case of the OT protocol that it stands beside. The prime is GALA's: 20 bits,
 # with slots at every ring degree.
 GARBLED = {
@@ -60,6 +66,7 @@ def rows(*, quick: bool, threads: int, progress: Any) -> list[dict[str, Any]]:
             row["peer_bytes_per_relu"] = row.pop("peer_bytes") / values
         out.append(row)
     relu = out[1]
+    out += _divided_rows(values, repeat)
     out += _garbled_rows({r["case"]: r for r in out}, 1 << 10 if quick else 1 << 16, min(repeat, 3))
     for case, (channels, side, kernel, stride) in POOLS.items():
         if progress:
@@ -82,6 +89,30 @@ def rows(*, quick: bool, threads: int, progress: Any) -> list[dict[str, Any]]:
             }
         )
     return out
+
+
+def _divided_rows(values: int, repeat: int) -> list[dict[str, Any]]:
+    """ReLU and the truncation beside it in one stage, and in two as plans had them before."""
+    found = []
+    for case, (bits, drop, kept) in DIVIDED.items():
+        apart, one = (
+            _row(case, values=values, ring_bits=bits, drop_bits=drop, kept_bits=kept, apart=apart, repeat=repeat)
+            for apart in (True, False)
+        )
+        one.pop("and_gates")
+        sent = one.pop("bytes")
+        found.append(
+            one
+            | {
+                "nanoseconds_per_relu": 1e9 * one["seconds"] / values,
+                "bytes_per_relu": sent / values,
+                "times_apart_bytes": sent / apart["bytes"],
+                "times_apart_seconds": one["seconds"] / apart["seconds"],
+                "times_apart_processor": one["processor_seconds"] / apart["processor_seconds"],
+                "apart_right": apart["correct"] and apart["bytes_as_predicted"],
+            }
+        )
+    return found
 
 
 def _garbled_rows(ot: dict[str, dict[str, Any]], values: int, repeat: int) -> list[dict[str, Any]]:

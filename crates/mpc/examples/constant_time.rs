@@ -13,10 +13,10 @@ use hushnet_mpc::garble::{self, Modulus, OddModulus};
 use hushnet_mpc::ot::{chosen, one_of_n};
 use hushnet_mpc::{
     argmax, average_pool, bit_to_arithmetic, clip, divide, drelu, leaky_relu, less_than, max_pool, maximum,
-    memory_pair, multiply, mux, mux_odd, open, power, relu, relu_dropping, relu_within, reveal, softmax,
-    spline, square, to_odd, to_odd_small, to_ring, to_ring_small, truncate, Channel, Function, Interval,
-    MemoryChannel, OtKind, Party, PoolShape, Power, Prg, Quotient, Range, Result, Ring, Rounding, Session,
-    SilentSize, Slope, Softmax, Spline, Stats,
+    memory_pair, multiply, mux, mux_odd, open, power, relu, relu_dividing, relu_dropping, relu_within,
+    reveal, softmax, spline, square, to_odd, to_odd_small, to_ring, to_ring_small, truncate, Channel,
+    Function, Interval, MemoryChannel, Narrowing, OtKind, Party, PoolShape, Power, Prg, Quotient, Range,
+    Result, Ring, Rounding, Session, SilentSize, Slope, Softmax, Spline, Stats,
 };
 use hushnet_ring::secret::{errors, poison, publish, watched};
 
@@ -152,6 +152,10 @@ const PROTOCOLS: &[Case] = &[
     ("relu, 37 bits", |s| relu(s, &shares(s, N, 37), ring()).map(drop)),
     ("relu, 64 bits", |s| relu(s, &shares(s, N, 64), Ring::new(64)?).map(drop)),
     ("relu, 12 dropped", |s| relu_dropping(s, &shares(s, N, 37), ring(), 12).map(drop)),
+    ("relu of what 12 dropped bits leave", |s| {
+        let of = Narrowing { ring: ring(), bits: 12, narrow: Ring::new(20)? };
+        relu_dividing(s, &shares(s, N, 37), of).map(drop)
+    }),
     ("relu within 20 bits", |s| relu_within(s, &shares(s, N, 37), ring(), Ring::new(20)?).map(drop)),
     ("leaky relu", |s| {
         let slope = Slope::new(5, 4)?;

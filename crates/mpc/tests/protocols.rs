@@ -102,6 +102,74 @@ fn relu_within_a_narrower_ring() {
     }
 }
 
+/// Every value, every split into shares, every number of dropped bits and every narrow ring of a small ring: what the local shift gives, and with it
+/// what ReLU, max and the extension of signed and of raised values give.
+#[test]
+fn narrowed_comparisons_of_every_share() {
+    let ring = Ring::new(6).unwrap();
+    let pairs: Vec<(u64, u64)> = (0..64).flat_map(|x| (0..64).map(move |r| (x, r))).collect();
+    let shares = [
+        pairs.iter().map(|p| p.1).collect::<Vec<_>>(),
+        pairs.iter().map(|&(x, r)| ring.sub(x, r)).collect::<Vec<_>>(),
+    ];
+    for (bits, w) in (0..=4u32).flat_map(|g| (2..=6 - g).map(move |w| (g, w))) {
+        let of = Narrowing { ring, bits, narrow: Ring::new(w).unwrap() };
+        let half = 1_i64 << (w - 1);
+        let least = -half / 2;
+        let r = run(OtKind::Iknp, 1 << 14, |s| {
+            let relu = relu_dividing(s, mine(s, &shares), of).unwrap();
+            let y = narrowed(s, mine(s, &shares), of).unwrap();
+            let (wide, raised) = (widened(s, &y, of, 0).unwrap(), widened(s, &y, of, least).unwrap());
+            [relu, wide, raised].concat()
+        });
+        let got = add(ring, &r.out);
+        let n = pairs.len();
+        for (i, &(x, _)) in pairs.iter().enumerate() {
+            let carry = (shares[0][i] % (1 << bits)) + (shares[1][i] % (1 << bits)) >= 1 << bits;
+            let y = (ring.signed(x) >> bits) + i64::from(bits > 0 && !carry);
+            let at = |k: usize| ring.signed(got[k * n + i]);
+            if (-half..half).contains(&y) {
+                assert_eq!(at(0), y.max(0), "relu of {x}, {bits} dropped, {w} kept");
+            }
+            if (0..half).contains(&y) {
+                assert_eq!(at(1), y, "{x}, {bits} dropped, {w} kept");
+            }
+            if (least..least + half).contains(&y) {
+                assert_eq!(at(2), y, "{x} raised, {bits} dropped, {w} kept");
+            }
+        }
+    }
+}
+
+#[test]
+fn narrowed_relu_costs_what_is_predicted() {
+    for (l, g, w) in [(28, 12, 16), (28, 10, 16), (37, 12, 25), (64, 39, 24), (16, 0, 12), (9, 3, 6)] {
+        let of = Narrowing { ring: Ring::new(l).unwrap(), bits: g, narrow: Ring::new(w).unwrap() };
+        let n = 700;
+        let top = (1_i64 << (w - 1 + g)) - (1 << g);
+        let mut x = values(n, of.ring, 18);
+        x.iter_mut().for_each(|v| *v = of.ring.encode(of.ring.signed(*v) % top));
+        x[0] = of.ring.encode(top - 1);
+        x[1] = of.ring.encode(-top);
+        let got = check(
+            OtKind::Iknp,
+            n,
+            of.ring,
+            &x,
+            |s, x| relu_dividing(s, x, of).unwrap(),
+            |m| relu_dividing_cost(m, n, of),
+        );
+        for (&x, got) in x.iter().zip(got) {
+            let (x, got) = (of.ring.signed(x), of.ring.signed(got));
+            let floor = x.max(0) >> g;
+            assert!(
+                got == floor || (g > 0 && x >= 0 && got == floor + 1),
+                "l {l} g {g} w {w}: {x} gave {got}"
+            );
+        }
+    }
+}
+
 #[test]
 fn dropping_errs_only_where_stated() {
     for (l, drop) in [(37, 12), (16, 5), (64, 20), (8, 6)] {
@@ -472,6 +540,10 @@ fn bad_arguments_are_errors() {
         assert!(truncate(s, &x, 15, ring, Range::Small, Rounding::Floor).is_err());
         assert!(relu_dropping(s, &x, ring, 15).is_err());
         assert!(relu_within(s, &x, ring, Ring::new(17).unwrap()).is_err());
+        let wide = |bits, w| Narrowing { ring, bits, narrow: Ring::new(w).unwrap() };
+        assert!(relu_dividing(s, &x, wide(5, 12)).is_err());
+        assert!(relu_dividing(s, &x, wide(70, 2)).is_err());
+        assert!(relu_dividing(s, &x, wide(15, 1)).is_err());
         assert!(relu_within(s, &x, ring, Ring::new(1).unwrap()).is_err());
         assert!(clip(s, &x, ring, ring, Some((2, 1))).is_err());
         assert!(!s.is_first() || clip(s, &x, ring, ring, None).is_err());

@@ -30,6 +30,8 @@ Stage = dict[str, Any]
 
 LIVE_BYTES = 256 << 20
 MOVES = frozenset({"reshape", "transpose", "concat", "slice", "pad"})
+# stages that may drop bits of their operand in front of what they compare
+COMPARING = frozenset({"relu", "clip", "max_pool"})
 
 
 def run(
@@ -86,6 +88,16 @@ def reach_bits(bound: int) -> int:
     return with_errors(bound).bit_length()
 
 
+def divided(bound: int, bits: int) -> int:
+    """The bound of values up to ``bound`` divided by ``2^bits``, a unit up included."""
+    return (bound >> bits) + 1 if bits else bound
+
+
+def dropped(stage: Stage) -> int:
+    """Bits that a comparison drops of its operand: it works on the floor of what is left, or on the next integer."""
+    return int(stage.get("bits", 0)) if stage["kind"] in COMPARING else 0
+
+
 def inputs_of(stage: Stage) -> list[int]:
     """Tensors that a stage on shares reads."""
     return stage["in"] if isinstance(stage["in"], list) else [stage["in"]]
@@ -123,6 +135,9 @@ def _last_uses(plan: Plan) -> dict[int, int]:
 def _stage(plan: Plan, stage: Stage, xs: list[Array], units: np.random.Generator | None) -> Array:
     kind, x = stage["kind"], xs[0]
     shape = tuple(plan.tensors[stage["out"]]["shape"])
+    if dropped(stage):
+        x = _shift(x, dropped(stage), units)
+        xs = [x]
     if kind == "linear":
         y = linear(plan, stage, x).reshape(x.shape[0], *shape)
         return y if units is None else y + _masking(plan, stage, y.shape, units)
@@ -283,6 +298,9 @@ def unit_reach(plan: Plan) -> dict[str, Array]:
 
 def _reached(plan: Plan, stage: Stage, rs: list[Array], shape: tuple[int, ...]) -> Array:
     kind, r = stage["kind"], rs[0]
+    if dropped(stage):
+        r = np.ceil(r / 2 ** dropped(stage)) + 1
+        rs = [r]
     if kind == "linear":
         weight = np.abs(plan.weights[stage["weights"]].astype(np.float64))
         zero = np.zeros(weight.shape[0])

@@ -16,7 +16,7 @@ from ..plan import Plan
 from ..planner.two_party import cost, nonlinear
 from ..reference import methods
 from ..reference.matrices import Sizes
-from ..reference.two_party import off_fraction
+from ..reference.two_party import COMPARING, dropped, off_fraction
 from .answers import answers
 from .fitting import Table, listed
 
@@ -188,6 +188,8 @@ def _stage(
             "precision": math.ldexp(1.0, -out["frac_bits"]),
         }
         entry["range"]["bits"] = (2 * bound).bit_length()
+    if (bits := compared_bits(plan, stage)) is not None:
+        entry["compared_bits"] = bits
     if stage["kind"] == "linear":
         entry |= {
             "method": stage["method"],
@@ -212,7 +214,23 @@ def _stage(
     return entry
 
 
+def compared_bits(plan: Plan, stage: dict[str, Any]) -> int | None:
+    """Bits of shares below the sign that a ReLU, a clip or a max-pool compares; None for other stages."""
+    if stage["kind"] not in COMPARING:
+        return None
+    reach = stage.get("reach_bits", plan.tensors[stage["in"]]["reach_bits"])
+    return int(reach) + (1 if stage["kind"] == "max_pool" else 0)
+
+
 def _what(plan: Plan, stage: dict[str, Any]) -> str:
+    said, bits = _computed(plan, stage), compared_bits(plan, stage)
+    if bits is None or stage.get("protocol", "ot") != "ot":
+        return said
+    least = f" of {bits + dropped(stage)}" if dropped(stage) else ""
+    return ", ".join(part for part in (said, f"compares {bits}{least} bits") if part)
+
+
+def _computed(plan: Plan, stage: dict[str, Any]) -> str:
     kind = stage["kind"]
     if kind == "client":
         return listed(op["op"] for op in stage["ops"])

@@ -4,8 +4,9 @@ use super::{barrier, meet, recv_words, send_words, Failure, Watch};
 use crate::errors::Kind;
 use hushnet_mpc::garble::{self, Modulus, OddModulus};
 use hushnet_mpc::{
-    max_pool, max_pool_cost, relu_dropping, relu_dropping_cost, Cost, CostModel, OtKind, Party, PoolShape,
-    Prg, Ring, Session, SilentSize, TcpChannel,
+    max_pool, max_pool_cost, relu_cost, relu_dividing, relu_dividing_cost, relu_dropping, relu_dropping_cost,
+    relu_within, relu_within_cost, truncate, truncate_cost, Cost, CostModel, Narrowing, OtKind, Party,
+    PoolShape, Prg, Range, Ring, Rounding, Session, SilentSize, TcpChannel,
 };
 use pyo3::prelude::*;
 
@@ -15,6 +16,14 @@ enum Job {
     Relu {
         values: usize,
         drop: u32,
+    },
+    /// ReLU and division by 2^drop, of what `kept` bits hold after it: in one, or `apart` (values that fill the ring are divided after their
+    /// ReLU, others before it).
+    Dividing {
+        values: usize,
+        drop: u32,
+        kept: Ring,
+        apart: bool,
     },
     /// Party 0 garbles.
     Garbled {
@@ -28,7 +37,7 @@ const GARBLER: Party = Party::Zero;
 impl Job {
     fn inputs(&self) -> usize {
         match self {
-            Job::Relu { values, .. } | Job::Garbled { values } => *values,
+            Job::Relu { values, .. } | Job::Dividing { values, .. } | Job::Garbled { values } => *values,
             Job::Pool(s) => s.channels * s.height * s.width,
         }
     }
@@ -37,6 +46,18 @@ impl Job {
         Ok(match (self, m) {
             (Job::Garbled { .. }, m) => garble::relu(s, x, m, GARBLER)?,
             (Job::Relu { drop, .. }, Modulus::PowerOfTwo(ring)) => relu_dropping(s, x, ring, *drop)?,
+            (Job::Dividing { drop, kept, apart, .. }, Modulus::PowerOfTwo(ring)) => {
+                let (bits, faithful) = (*drop, Rounding::Faithful);
+                if !*apart {
+                    relu_dividing(s, x, Narrowing { ring, bits, narrow: *kept })?
+                } else if kept.bits() + bits == ring.bits() {
+                    let positive = relu_within(s, x, ring, ring)?;
+                    truncate(s, &positive, bits, ring, Range::NonNegative, faithful)?
+                } else {
+                    let coarse = truncate(s, x, bits, ring, Range::Small, faithful)?;
+                    relu_within(s, &coarse, ring, *kept)?
+                }
+            }
             (Job::Pool(shape), Modulus::PowerOfTwo(ring)) => max_pool(s, x, ring, ring, *shape)?,
             (_, Modulus::Odd(p)) => {
                 return Err(format!("only garbled circuits work modulo {}", p.value()).into())
@@ -49,6 +70,18 @@ impl Job {
             (Job::Garbled { values }, m) => garble::relu_cost(model, *values, m, GARBLER),
             (Job::Relu { values, drop }, Modulus::PowerOfTwo(ring)) => {
                 relu_dropping_cost(model, *values, ring, *drop);
+            }
+            (Job::Dividing { values, drop, kept, apart }, Modulus::PowerOfTwo(ring)) => {
+                let (bits, faithful) = (*drop, Rounding::Faithful);
+                if !*apart {
+                    relu_dividing_cost(model, *values, Narrowing { ring, bits, narrow: *kept });
+                } else if kept.bits() + bits == ring.bits() {
+                    relu_cost(model, *values, ring);
+                    truncate_cost(model, *values, bits, ring, Range::NonNegative, faithful);
+                } else {
+                    truncate_cost(model, *values, bits, ring, Range::Small, faithful);
+                    relu_within_cost(model, *values, ring, *kept);
+                }
             }
             (Job::Pool(shape), Modulus::PowerOfTwo(ring)) => max_pool_cost(model, ring, ring, *shape),
             (_, Modulus::Odd(_)) => {}
@@ -71,7 +104,9 @@ impl Job {
     /// Comparisons made, and values that come out.
     fn counts(&self) -> Result<(usize, usize), Failure> {
         match self {
-            Job::Relu { values, .. } | Job::Garbled { values } => Ok((*values, *values)),
+            Job::Relu { values, .. } | Job::Dividing { values, .. } | Job::Garbled { values } => {
+                Ok((*values, *values))
+            }
             Job::Pool(s) => {
                 let (rows, columns) = s.output()?;
                 let across = s.channels * s.height * columns * (s.kernel.1 - 1);
@@ -89,6 +124,9 @@ impl Job {
                 .iter()
                 .zip(x)
                 .all(|(&g, &v)| g == v.max(0) || g == 0 && (0..1i64 << drop).contains(&v))),
+            Job::Dividing { drop, .. } => {
+                Ok(got.iter().zip(x).all(|(&g, &v)| (0..=1).contains(&(g - (v.max(0) >> drop)))))
+            }
             Job::Pool(s) => {
                 let (rows, columns) = s.output()?;
                 let mut want = Vec::with_capacity(got.len());
@@ -135,7 +173,12 @@ fn inputs(job: &Job, m: Modulus) -> (Vec<i64>, [Vec<u64>; 2]) {
             (*x, *r) = (edges(m)[i / 5], edges(m)[i % 5]);
         }
     }
-    let narrowed = if job.exact_everywhere() { 0 } else { 2 };
+    let narrowed = match job {
+        // half of what is kept: the next integer fits, too
+        Job::Dividing { drop, kept, .. } => m.bits() - kept.bits() - drop + 1,
+        _ if job.exact_everywhere() => 0,
+        _ => 2,
+    };
     let plain: Vec<i64> = x.iter().map(|v| m.signed(*v) >> narrowed).collect();
     let other = plain.iter().zip(&r).map(|(&x, &r)| m.sub(m.encode(x), r)).collect();
     (plain, [r, other])
@@ -200,11 +243,12 @@ fn party(
     }))
 }
 
-/// One party of a measurement of exact ReLU (`pool` none; `garbled`: by a garbled circuit) or max-pool (`pool`: channels, height, width,
+/// One party of a measurement of ReLU (`pool` none; `garbled`: by a garbled circuit; `kept_bits`: divided by 2^drop_bits, which leaves so many bits;
+/// `apart`: in two steps) or max-pool (`pool`: channels, height, width,
 /// kernel, stride) on shares modulo 2^ring_bits, or modulo an odd `prime` (garbled ReLU only), with silent OT on one thread: JSON. Party 0 has no `address` and tells its port to `announce`.
 /// Party 0's answer has bytes and rounds of one run, and whether the joint result equals the plaintext one.
 #[pyfunction]
-#[pyo3(signature = (address=None, announce=None, *, values=0, ring_bits=64, drop_bits=0, pool=None, ot="silent-small", repeat=3, garbled=false, prime=None))]
+#[pyo3(signature = (address=None, announce=None, *, values=0, ring_bits=64, drop_bits=0, pool=None, ot="silent-small", repeat=3, garbled=false, prime=None, kept_bits=None, apart=false))]
 #[allow(clippy::too_many_arguments, reason = "keyword arguments of Python")]
 pub(super) fn measure_relu(
     py: Python<'_>,
@@ -218,6 +262,8 @@ pub(super) fn measure_relu(
     repeat: usize,
     garbled: bool,
     prime: Option<u64>,
+    kept_bits: Option<u32>,
+    apart: bool,
 ) -> PyResult<String> {
     let modulus = match prime {
         Some(p) => Modulus::Odd(OddModulus::new(p).map_err(|e| Kind::Input.error(e))?),
@@ -229,7 +275,17 @@ pub(super) fn measure_relu(
     let job = match pool {
         None if garbled => Job::Garbled { values },
         Some(_) if garbled => return Err(Kind::Input.error("only ReLU is measured by garbled circuits")),
-        None => Job::Relu { values, drop: drop_bits },
+        None => match kept_bits {
+            None => Job::Relu { values, drop: drop_bits },
+            Some(kept) if (2..=ring_bits.saturating_sub(drop_bits)).contains(&kept) => {
+                let kept = Ring::new(kept).map_err(|e| Kind::Input.error(e))?;
+                Job::Dividing { values, drop: drop_bits, kept, apart }
+            }
+            Some(kept) => {
+                let limit = ring_bits.saturating_sub(drop_bits);
+                return Err(Kind::Input.error(format!("kept_bits {kept} is not from 2 to {limit}")));
+            }
+        },
         Some([channels, height, width, kernel, stride]) => Job::Pool(PoolShape {
             channels,
             height,

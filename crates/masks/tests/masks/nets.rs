@@ -44,8 +44,9 @@ pub(crate) fn classifier(methods: &[&str], protocol: &str) -> Net {
     let mut net = Net::new(26, 5);
     let x = net.input("image", &[2, 10, 8], 5, 31);
     let c = net.conv(x, 4, 3, 1, 1, 2, 5);
-    let r = net.relu(c);
-    let t = net.truncate_to(r, 5, "non-negative", false, 160);
+    net.relu(c);
+    let r = net.dropping(1);
+    let t = net.truncate_to(r, 4, "non-negative", false, 160);
     let p = net.pool("max_pool", t, [2, 2], [2, 2], [0; 4]);
     let d = net.dense(p, 6, 4);
     let t = net.truncate(d, 3, "any", false);

@@ -6,8 +6,8 @@
 
 use super::compare::{drelu, drelu_cost};
 use super::convert::{bit_to_arithmetic, bit_to_arithmetic_cost};
-use super::product::{self, chunks};
-use super::truncate::{wrap_of_small, Range};
+use super::product::chunks;
+use super::truncate::{wrap_of_small, wrap_of_small_cost, Range};
 use crate::cost::CostModel;
 use crate::divisor::Divisor;
 use crate::error::{MpcError, Result};
@@ -121,9 +121,9 @@ pub fn divide_cost(m: &mut CostModel, n: usize, d: u64, ring: Ring, range: Range
     let Ok(div) = Division::new(d, ring, range) else { return };
     for (_, n) in chunks(n, m.chunk) {
         match quotient {
-            Quotient::Near => product::cost(m, n, [true, false], &[ring]),
+            Quotient::Near => wrap_of_small_cost(m, n, &[ring]),
             Quotient::Floor => {
-                product::cost(m, n, [true, false], &[ring, div.small]);
+                wrap_of_small_cost(m, n, &[ring, div.small]);
                 drelu_cost(m, 2 * n, div.small);
                 bit_to_arithmetic_cost(m, 2 * n, ring);
             }

@@ -8,6 +8,7 @@ mod divide;
 mod leaf;
 mod maximum;
 mod multiply;
+mod narrow;
 mod odd;
 mod pool;
 mod power;
@@ -27,6 +28,7 @@ pub use convert::{
 pub use divide::{divide, divide_cost, Quotient};
 pub use maximum::{max_many, max_many_cost, maximum, maximum_cost};
 pub use multiply::{multiply, multiply_cost, square, square_cost, Factor};
+pub use narrow::{narrowed, relu_dividing, relu_dividing_cost, widened, widened_cost, Narrowing};
 pub use odd::{
     mux_odd, mux_odd_cost, small_odd, to_odd, to_odd_cost, to_odd_small, to_odd_small_cost, to_ring,
     to_ring_cost, to_ring_small, to_ring_small_cost,

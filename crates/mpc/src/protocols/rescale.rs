@@ -1,8 +1,7 @@
 //! Division by a power of two into another ring, for values that are not negative: truncation and extension (SIRNN, IEEE S&P 2021,
 //! sections 3.3 and 3.4) by one correlated OT.
 
-use super::product;
-use super::truncate::wrap_of_small;
+use super::truncate::{wrap_of_small, wrap_of_small_cost};
 use crate::cost::CostModel;
 use crate::error::{MpcError, Result};
 use crate::ring::Ring;
@@ -42,6 +41,6 @@ pub fn rescale(s: &mut Session, x: &[u64], (from, shift): (Ring, u32), out: Ring
 /// Cost of [`rescale`] of n elements: its OTs, messages and rounds, exactly.
 pub fn rescale_cost(m: &mut CostModel, n: usize, from: (Ring, u32), out: Ring) {
     if let Some(ring) = excess(from, out) {
-        product::cost(m, n, [true, false], &[ring]);
+        wrap_of_small_cost(m, n, &[ring]);
     }
 }

@@ -5,7 +5,7 @@
 
 use super::compare::{compare_both, compare_both_cost, compare_planes, compare_planes_cost, Bits};
 use super::convert::{bit_to_arithmetic, bit_to_arithmetic_cost};
-use super::product::{self, chunks, one_way, OneWay};
+use super::product::{self, chunks, products, Job};
 use crate::bits::{spread, to_planes};
 use crate::cost::CostModel;
 use crate::error::{MpcError, Result};
@@ -132,17 +132,24 @@ fn carries(s: &mut Session, x: &[u64], shift: u32, ring: Ring, rounding: Roundin
 }
 
 /// Shares, in every ring of `rings`, of the wrap-around of values below 2^(l-1): m0 OR m1 = m0 + m1 - m0*m1 for the
-/// top bits m0, m1 of the shares; one correlated OT.
+/// top bits m0, m1 of the shares; one correlated OT. Party 1 holds the elements: it has its share of the result before the other party's answer, so what
+/// it sends next goes with its payload, and party 0, which often knows its share early, sends its choices with what it sent before.
 pub(crate) fn wrap_of_small(s: &mut Session, x: &[u64], ring: Ring, rings: &[Ring]) -> Result<Vec<Vec<u64>>> {
     let tops: Vec<u64> = x.iter().map(|v| v >> (ring.bits() - 1)).collect();
     let plane = to_planes(&tops, 1).swap_remove(0);
     let m = spread(&plane, x.len());
     let elements: Vec<&[u64]> = rings.iter().map(|_| m.as_slice()).collect();
-    let mut wraps = one_way(s, x.len(), OneWay { elements: &elements, bits: &plane }, rings)?;
+    let (send, recv) = if s.is_first() { (None, Some(&plane[..])) } else { (Some(&elements[..]), None) };
+    let mut wraps = products(s, &Job { n: x.len(), send, recv, rings })?;
     for (w, ring) in wraps.iter_mut().zip(rings) {
         w.iter_mut().zip(&m).for_each(|(w, &m)| *w = ring.sub(m, *w));
     }
     Ok(wraps)
+}
+
+/// Adds the exact traffic and rounds of [`wrap_of_small`] to the model, both directions.
+pub(crate) fn wrap_of_small_cost(m: &mut CostModel, n: usize, rings: &[Ring]) {
+    product::cost(m, n, [false, true], rings);
 }
 
 /// Adds the exact traffic and rounds of [`truncate`] to the model, both directions.
@@ -157,7 +164,7 @@ pub fn truncate_cost(m: &mut CostModel, n: usize, shift: u32, ring: Ring, range:
         }
         match range {
             Range::Any => bit_to_arithmetic_cost(m, n, low),
-            _ => product::cost(m, n, [true, false], &[low]),
+            _ => wrap_of_small_cost(m, n, &[low]),
         }
         if rounding == Rounding::Floor {
             bit_to_arithmetic_cost(m, n, ring);

@@ -39,12 +39,12 @@ fn computed(kind: &StageKind, open: bool) -> StageKind {
         StageKind::Combine { factors: _, constant: _ } => {
             StageKind::Combine { factors: None, constant: None }
         }
-        StageKind::Relu { protocol } => StageKind::Relu { protocol },
+        StageKind::Relu { bits, reach_bits, protocol } => StageKind::Relu { bits, reach_bits, protocol },
         StageKind::LeakyRelu { numerator, log_denominator } => {
             StageKind::LeakyRelu { numerator, log_denominator }
         }
-        StageKind::Clip { low, high: _, reach_bits, protocol } => {
-            StageKind::Clip { low: low.filter(|low| *low == 0), high: None, reach_bits, protocol }
+        StageKind::Clip { bits, low, high: _, reach_bits, protocol } => {
+            StageKind::Clip { bits, low: low.filter(|low| *low == 0), high: None, reach_bits, protocol }
         }
         StageKind::Truncate { bits, sign, exact } => StageKind::Truncate { bits, sign, exact },
         StageKind::MaxPool(w) => StageKind::MaxPool(window(w)),
@@ -136,8 +136,8 @@ fn function(stage: FunctionSpec) -> FunctionSpec {
 }
 
 fn window(window: WindowSpec) -> WindowSpec {
-    let WindowSpec { kernel, stride, pads, dilation, protocol } = window;
-    WindowSpec { kernel, stride, pads, dilation, protocol }
+    let WindowSpec { kernel, stride, pads, dilation, bits, reach_bits, protocol } = window;
+    WindowSpec { kernel, stride, pads, dilation, bits, reach_bits, protocol }
 }
 
 /// Where elements stand in slots leaves: the client puts them there. What is computed with them stays.

@@ -125,6 +125,7 @@ impl<'a> Checker<'a> {
                 label,
                 kind: Kind::Client(self.client.len() - 1),
                 protocol: Protocol::Ot,
+                bits: 0,
                 compared: self.ring,
                 inputs,
                 output: None,
@@ -152,10 +153,21 @@ impl<'a> Checker<'a> {
             let detail = "no garbled circuit computes this stage: leave 'protocol' out".into();
             return Err(PlanError::Linear { stage: name, detail });
         }
+        let bits = spec.kind.dropped().0;
         let compared = self
-            .compared(&kind, &inputs)
+            .compared(&kind, spec, &inputs)
             .map_err(|detail| PlanError::Linear { stage: name.clone(), detail })?;
-        Ok(Stage { name, label, kind, protocol, compared, inputs, output: Some(output), free: Vec::new() })
+        Ok(Stage {
+            name,
+            label,
+            kind,
+            protocol,
+            bits,
+            compared,
+            inputs,
+            output: Some(output),
+            free: Vec::new(),
+        })
     }
 
     /// Whether bounds of sums come from calibration data, as those of activations may.
@@ -212,7 +224,7 @@ impl<'a> Checker<'a> {
         let (x, bound) = (from[0], from[0].exact());
         match &spec.kind {
             StageKind::MaxPool(w) => {
-                same_f(&x, &to)?;
+                dropped(spec, &x, &to)?;
                 return max_pool(&spec.name, w, &x, &to);
             }
             StageKind::SumPool(w) => return sum_pool(&spec.name, w, &x, &to),
@@ -220,7 +232,7 @@ impl<'a> Checker<'a> {
         }
         match &spec.kind {
             StageKind::Relu { .. } => {
-                same_f(&x, &to)?;
+                dropped(spec, &x, &to)?;
                 Ok(Kind::Relu)
             }
             StageKind::HardSwish { quarter, bits } => {
@@ -237,9 +249,10 @@ impl<'a> Checker<'a> {
                 self.shift(*log_denominator, range)?;
                 Ok(Kind::LeakyRelu { slope, range })
             }
-            StageKind::Clip { low, high, reach_bits, .. } => {
-                same_f(&x, &to)?;
-                let ends = reach::ends(*low, *high, *reach_bits, x.bound).or_else(fault)?;
+            StageKind::Clip { bits, low, high, reach_bits, .. } => {
+                fractions((x.f, *bits), to.f)?;
+                let bound = x.bound.map(|b| reach::divided(b, *bits));
+                let ends = reach::ends(*low, *high, *reach_bits, bound).or_else(fault)?;
                 holds(&to, ends.map(|(low, high)| low.unsigned_abs().max(high.unsigned_abs()).into()))?;
                 Ok(Kind::Clip { from_zero: *low == Some(0), ends, reach: *reach_bits })
             }
@@ -297,9 +310,7 @@ impl<'a> Checker<'a> {
         x: &Shared<'_>,
         to: &Shared<'_>,
     ) -> Result<Kind, Fault> {
-        if to.f > x.f || i64::from(to.f) < i64::from(x.f) - i64::from(bits) {
-            return fault(format!("{} fraction bits cannot become {} by dropping {bits}", x.f, to.f));
-        }
+        fractions((x.f, bits), to.f)?;
         let range = match sign {
             Sign::NonNegative if x.non_negative => Range::NonNegative,
             Sign::NonNegative => {
@@ -312,10 +323,13 @@ impl<'a> Checker<'a> {
         Ok(Kind::Truncate { bits, range, rounding })
     }
 
-    /// The narrowest ring that holds what a stage compares.
-    fn compared(&self, kind: &Kind, inputs: &[usize]) -> Result<Ring, String> {
+    /// The narrowest ring that holds what a stage compares, of the bits that it does not drop.
+    fn compared(&self, kind: &Kind, spec: &StageSpec, inputs: &[usize]) -> Result<Ring, String> {
+        let (bits, stated) = spec.kind.dropped();
         let known = inputs.first().and_then(|&i| self.scope.spec.tensors[i].reach_bits);
-        known.map_or(Ok(self.ring), |k| reach::compared(kind, k, self.ring))
+        let known = if bits > 0 { stated } else { known };
+        let ring = reach::left(self.ring, bits)?;
+        known.map_or(Ok(ring), |k| reach::compared(kind, k, ring))
     }
 
     /// The range that truncation may assume of values below 2^`reach`.
@@ -474,6 +488,28 @@ fn same_f(a: &Shared<'_>, b: &Shared<'_>) -> Result<(), Fault> {
         ));
     }
     Ok(())
+}
+
+/// That f fraction bits become so many as so many bits are dropped.
+fn fractions((f, bits): (i32, u32), to: i32) -> Result<(), Fault> {
+    if to > f || i64::from(to) < i64::from(f) - i64::from(bits) {
+        return fault(format!("{f} fraction bits cannot become {to} by dropping {bits}"));
+    }
+    Ok(())
+}
+
+/// That what a comparison drops in front is stated with the reach of what is left, and that it holds for the operand's bound.
+fn dropped(spec: &StageSpec, x: &Shared<'_>, to: &Shared<'_>) -> Result<(), Fault> {
+    let (bits, reach) = spec.kind.dropped();
+    fractions((x.f, bits), to.f)?;
+    match (bits, reach, x.bound) {
+        (0, None, _) => Ok(()),
+        (0, Some(_), _) | (_, None, _) => fault(format!(
+            "it drops {bits} bits; 'reach_bits' stands beside bits that are dropped, and only there"
+        )),
+        (_, Some(_), None) => Ok(()),
+        (_, Some(reach), Some(bound)) => reach::holds(reach::divided(bound, bits), reach).or_else(fault),
+    }
 }
 
 fn opened(scale: f64, f: i32) -> Result<(), Fault> {

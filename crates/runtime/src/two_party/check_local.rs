@@ -31,6 +31,9 @@ pub(super) fn window(stage: &str, w: &WindowSpec, x: &Shared<'_>, to: &Shared<'_
 
 pub(super) fn sum_pool(stage: &str, w: &WindowSpec, x: &Shared<'_>, to: &Shared<'_>) -> Result<Kind, Fault> {
     let window = window(stage, w, x, to)?;
+    if w.bits > 0 || w.reach_bits.is_some() {
+        return fault("sums drop no bits: leave 'bits' and 'reach_bits' out".into());
+    }
     for axis in 0..2 {
         let padded =
             window.input[axis + 1].checked_add(w.pads[axis]).and_then(|v| v.checked_add(w.pads[axis + 2]));

@@ -187,6 +187,7 @@ impl TwoPartyClient {
                 }
                 let own = Gauge::start(Party::One, &self.waited, session.stats());
                 self.stage(session, plan, (index, stage), &mut work)?;
+                session.ensure(self.account.ahead(plan, &self.layers, index, count))?;
                 let expected = self.account.stage(plan, &self.layers, index, count);
                 own.stop(session.stats(), expected, &mut trace.stages[index].phase);
                 predicted += expected;

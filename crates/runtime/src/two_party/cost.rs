@@ -157,15 +157,43 @@ pub fn session(plan: &TwoPartyPlan, images: usize) -> Result<plan::Cost, Error> 
     })
 }
 
+/// Most OTs of a direction that are ensured ahead at once: silent ones, of which only trees' roots lie ready until they are drawn, and others,
+/// which lie ready as they are.
+const AHEAD: [u64; 2] = [1 << 24, 1 << 18];
+
 /// A running session's prediction.
 #[derive(Clone)]
 pub(super) struct Account {
     model: CostModel,
+    kind: OtKind,
 }
 
 impl Account {
     pub(super) fn new(kind: OtKind) -> Self {
-        Self { model: CostModel::new(kind) }
+        Self { model: CostModel::new(kind), kind }
+    }
+
+    /// OTs to ensure at the end of a stage, `[d]` with party d as their sender: where ciphertexts follow, those that protocols draw between them and
+    /// the next ciphertexts. Their messages then travel with the ciphertexts and with what came before, and make no round of their own.
+    pub(super) fn ahead(
+        &self,
+        plan: &TwoPartyPlan,
+        layers: &Layers,
+        index: usize,
+        images: usize,
+    ) -> [u64; 2] {
+        if layers.shape(index + 1).is_none() {
+            return [0; 2];
+        }
+        let mut drawn = CostModel::online(self.kind.default_chunk());
+        for next in index + 2..plan.stages().len() {
+            if layers.shape(next).is_some() {
+                break;
+            }
+            protocol(plan, layers, (next, images), &mut drawn);
+        }
+        let most = AHEAD[usize::from(!matches!(self.kind, OtKind::Silent(_)))];
+        drawn.drawn().map(|n| n.min(most))
     }
 
     fn count(&mut self, f: impl FnOnce(&mut CostModel)) -> Traffic {
@@ -200,12 +228,21 @@ impl Account {
         index: usize,
         images: usize,
     ) -> Traffic {
-        let stage = &plan.stages()[index];
-        let ring = plan.ring();
-        let elements = stage.inputs.first().map_or(0, |&t| plan.tensors()[t].elements);
-        self.count(|m| match layers.shape(index) {
-            Some(shape) => shape.cost(m, images),
-            None => nonlinear::cost(m, stage, elements, ring, images),
+        let ahead = self.ahead(plan, layers, index, images);
+        self.count(|m| {
+            protocol(plan, layers, (index, images), m);
+            m.ensure(ahead);
         })
+    }
+}
+
+/// Adds the messages of a stage, without what is ensured at its end.
+fn protocol(plan: &TwoPartyPlan, layers: &Layers, (index, images): (usize, usize), m: &mut CostModel) {
+    let stage = &plan.stages()[index];
+    let elements = stage.inputs.first().map_or(0, |&t| plan.tensors()[t].elements);
+    let results = stage.output.map_or(0, |t| plan.tensors()[t].elements);
+    match layers.shape(index) {
+        Some(shape) => shape.cost(m, images),
+        None => nonlinear::cost(m, stage, (elements, results), plan.ring(), images),
     }
 }

@@ -10,8 +10,9 @@ use hushnet_mpc::{Channel, OtKind, SilentSize};
 use sha2::{Digest, Sha256};
 
 const MAGIC: [u8; 4] = *b"HN2P";
-/// Raised when the same plan would be computed with other bytes: 4 since layouts of polynomials are chosen by their cost.
-const VERSION: u8 = 4;
+/// Raised when the same plan would be computed with other bytes: 4 since layouts of polynomials are chosen by their cost,
+/// 5 since OTs are ensured in front of ciphertexts and wrap-arounds are products of the client's elements.
+const VERSION: u8 = 5;
 pub(super) const HELLO: usize = 40;
 /// Position: the number in `hello`.
 pub(super) const KINDS: [OtKind; 6] = [

@@ -36,6 +36,11 @@ impl At {
         Self { ring, compared: stage.compared, images }
     }
 
+    /// The same in the ring of what is compared.
+    fn within(&self, compared: Ring) -> Self {
+        Self { ring: compared, ..*self }
+    }
+
     fn modulus(&self) -> Modulus {
         Modulus::PowerOfTwo(self.ring)
     }
@@ -80,14 +85,33 @@ pub(super) fn run(
     ring: Ring,
     images: usize,
 ) -> Result<Option<Vec<u64>>> {
-    let found = protocol(&stage.kind, stage.protocol);
-    found.map(|p| p.run(s, x, &At::new(stage, ring, images))).transpose()
+    let Some(p) = protocol(&stage.kind, stage.protocol) else { return Ok(None) };
+    let at = At::new(stage, ring, images);
+    if stage.bits == 0 {
+        return p.run(s, x, &at).map(Some);
+    }
+    let narrowing = narrowing(stage, ring);
+    let y = mpc::narrowed(s, x[0], narrowing)?;
+    let z = p.run(s, &[&y], &at.within(stage.compared))?;
+    mpc::widened(s, &z, narrowing, least(stage)).map(Some)
 }
 
-/// Cost of [`run`] and of opening on so many elements of an image of the first operand; nothing for other stages.
-pub(super) fn cost(m: &mut CostModel, stage: &Stage, elements: usize, ring: Ring, images: usize) {
+/// Cost of [`run`] and of opening on so many elements of an image of the first operand, and of the result; nothing for other stages.
+pub(super) fn cost(
+    m: &mut CostModel,
+    stage: &Stage,
+    (elements, results): (usize, usize),
+    ring: Ring,
+    images: usize,
+) {
     if let Some(p) = protocol(&stage.kind, stage.protocol) {
-        p.cost(m, elements, &At::new(stage, ring, images));
+        let at = At::new(stage, ring, images);
+        if stage.bits == 0 {
+            p.cost(m, elements, &at);
+        } else {
+            p.cost(m, elements, &at.within(stage.compared));
+            mpc::widened_cost(m, results * images, narrowing(stage, ring));
+        }
     }
     match &stage.kind {
         Kind::Reveal(Reveal::Output) => mpc::reveal_cost(m, elements * images, ring, Party::One),
@@ -97,6 +121,22 @@ pub(super) fn cost(m: &mut CostModel, stage: &Stage, elements: usize, ring: Ring
             }
         }
         _ => {}
+    }
+}
+
+/// How a stage works on its operand divided by 2^bits.
+fn narrowing(stage: &Stage, ring: Ring) -> mpc::Narrowing {
+    mpc::Narrowing { ring, bits: stage.bits, narrow: stage.compared }
+}
+
+/// A number that no result of a stage is below; none is above it by half of the ring `compared` or more. Of a clip: its lower end, from which a
+/// result is as far as the operand at most. The second party has no end, and needs none.
+fn least(stage: &Stage) -> i64 {
+    match &stage.kind {
+        Kind::Clip { ends, .. } => ends.map_or(0, |(low, _)| low),
+        // differences of two values fit the ring, so values fill a quarter of it on either side of zero
+        Kind::MaxPool(_) => -(1_i64 << (stage.compared.bits() - 2)),
+        _ => 0,
     }
 }
 

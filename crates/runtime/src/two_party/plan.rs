@@ -114,6 +114,8 @@ pub struct Stage {
     pub kind: Kind,
     /// How, where it is a non-linear layer.
     pub protocol: Protocol,
+    /// Bits that are dropped in front of what is compared: the stage works on its operand divided by 2^bits, in the ring `compared`.
+    pub bits: u32,
     /// The narrowest ring that holds what is compared, units of errors included; the shares' own where nothing is.
     pub compared: Ring,
     /// Tensor indices read (none for client stages, which know their own).

@@ -31,6 +31,23 @@ pub(super) fn holds(bound: u64, reach: u32) -> Result<(), String> {
     Ok(())
 }
 
+/// The ring of what is left of shares that drop so many bits.
+pub(super) fn left(ring: Ring, bits: u32) -> Result<Ring, String> {
+    let kept = ring.bits().checked_sub(bits).filter(|kept| *kept >= 2).and_then(|kept| Ring::new(kept).ok());
+    kept.ok_or_else(|| {
+        format!("{bits} bits cannot be dropped from shares of {} bits in front of a comparison", ring.bits())
+    })
+}
+
+/// The bound of values up to `bound` divided by 2^bits, a unit up included.
+pub(super) fn divided(bound: u64, bits: u32) -> u64 {
+    if bits == 0 {
+        bound
+    } else {
+        bound.checked_shr(bits).unwrap_or(0) + 1
+    }
+}
+
 /// That a tensor's reach fits the ring of the shares, and its exact bound, where there is one, fits the reach.
 pub(super) fn check(reach: u32, bound: Option<u64>, ring: Ring) -> Result<(), String> {
     if reach < 1 || reach >= ring.bits() {

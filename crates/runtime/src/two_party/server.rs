@@ -268,6 +268,7 @@ impl TwoPartyModel {
         for (index, stage) in self.plan.stages().iter().enumerate() {
             let gauge = Gauge::start(Party::Zero, waited, session.stats());
             self.stage(session, keys, (index, stage), seeds, &mut shares)?;
+            session.ensure(account.ahead(&self.plan, &self.layers, index, seeds.len()))?;
             let mut phase = Phase::default();
             gauge.stop(
                 session.stats(),

@@ -46,11 +46,13 @@ fn of(plan: &TwoPartyPlan, stage: &Stage) -> Work {
         selected: count * times,
         ..Work::default()
     };
+    let results = stage.output.map_or(0, |t| plan.tensors()[t].elements as u64);
+    let widened = if stage.bits > 0 { results } else { 0 };
     match &stage.kind {
-        Kind::Relu => compared(values, 1),
+        Kind::Relu => Work { truncated: widened, ..compared(values, 1) },
         Kind::LeakyRelu { .. } => Work { truncated: values, ..compared(values, 1) },
-        Kind::Clip { .. } => compared(values, 2),
-        Kind::MaxPool(shape) => compared(maxima(shape), 1),
+        Kind::Clip { .. } => Work { truncated: widened, ..compared(values, 2) },
+        Kind::MaxPool(shape) => Work { truncated: widened, ..compared(maxima(shape), 1) },
         Kind::Reveal(Reveal::Argmax) => {
             Work { compared: values * bits, selected: 2 * values, ..Work::default() }
         }

@@ -1,7 +1,8 @@
-"""Truncations in front of comparisons: a ReLU, a clip or a pool whose result is read coarser compares fewer bits.
+"""Comparisons of what a truncation keeps: a ReLU, a clip or a pool whose result is read coarser compares fewer bits.
 
-``relu(x / 2^s)`` is ``relu(x) / 2^s``, and the truncation sends as many bytes on either side, so the comparison saves
-the s bits: of a value of 24 bits that layers read in 12, two fifths of its bytes.
+``relu(x / 2^s)`` is ``relu(x) / 2^s``. The stage drops the s bits by itself: each party shifts its share, all that
+follows works in the narrow ring that is left, and only the result returns to the ring of the shares. That holds for
+values that fill the ring, too, whose truncation alone would take a comparison.
 """
 
 from __future__ import annotations
@@ -10,7 +11,7 @@ import math
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from ...reference.two_party import with_errors
+from ...reference.two_party import reach_bits
 from .steps import Step
 
 if TYPE_CHECKING:
@@ -36,22 +37,30 @@ def wanted(builder: Builder, name: str, version: Version) -> int | None:
     return max(known) if len(known) == len(steps) else None
 
 
-def compared(builder: Builder, step: Step) -> Version:
-    """What a comparison reads: truncated in front of it where its result would be behind it.
+def compared(builder: Builder, step: Step) -> tuple[Version, dict[str, int]]:
+    """What a comparison works on, and the fields that say so: as many ``bits`` dropped as its readers drop.
 
-    The bound stays the proven one: values that calibration never showed keep their sign. A ring that the values fill,
-    where the truncation would be dear, leaves it behind the comparison. So do ends of a clip between two coarse units.
+    The bound stays the proven one: values that calibration never showed keep their sign. Ends of a clip between two
+    coarse units keep the bits. So do values whose coarse bound, units of errors included, takes more than is left of
+    the ring.
     """
     name = step.inputs[0]
     if step.kind == "max_pool" and builder.root(name) in builder.layers:
-        return builder.read(name)
+        return builder.read(name), {}
     source = builder.natural[name]
     result = replace(source, positive=step.kind == "relu" or source.positive)
     fine = wanted(builder, step.output, builder.calibrated(step.output, result))
-    if fine is None or fine >= source.frac_bits or 2 * with_errors(source.bound) > builder.limit:
-        return source
+    if fine is None or fine >= source.frac_bits:
+        return source, {}
     unit = math.ldexp(source.gain, -fine)
-    ends = (step.attrs[end] for end in ("low", "high")) if step.kind == "clip" else ()
+    ends = [step.attrs[end] for end in ("low", "high")] if step.kind == "clip" else []
     if any(end is not None and math.fmod(end, unit) for end in ends):
-        return source
-    return builder.truncated(name, source, source.frac_bits - fine, proven=True)
+        return source, {}
+    bits = min(source.frac_bits - fine, builder.out.ring_bits - 2)
+    coarse = replace(source, frac_bits=source.frac_bits - bits, bound=(source.bound >> bits) + 1)
+    # differences of two values, or of a value and an end, take as much again
+    far = max((coarse.bound if e is None else abs(round(e / coarse.unit)) for e in ends), default=0)
+    compared_bits = reach_bits(coarse.bound + min(coarse.bound, far)) + (2 if step.kind == "max_pool" else 1)
+    if compared_bits > builder.out.ring_bits - bits:
+        return source, {}
+    return coarse, {"bits": bits}

@@ -17,6 +17,7 @@ import numpy as np
 from ...reference import matrices, methods
 from ...reference.linear import apply
 from ...reference.ops import OPS
+from ...reference.two_party import dropped
 from ..ranges import Ranges
 from .versions import Fixed
 
@@ -88,6 +89,8 @@ class Propagation:
     def stage(self, stage: Stage, ins: list[Doubt]) -> Doubt:
         """What a stage leaves of the doubts of its inputs, in units of its result."""
         kind = stage["kind"]
+        if dropped(stage):
+            ins = [self.truncate({**stage, "bits": dropped(stage)}, ins[0])]
         if kind == "linear":
             return self.linear(stage, ins[0])
         if kind == "truncate":

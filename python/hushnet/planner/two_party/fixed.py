@@ -264,8 +264,8 @@ class Builder:
             return version
         return self.truncated(name, version, version.frac_bits - target)
 
-    def truncated(self, name: str, version: Version, bits: int, *, proven: bool = False) -> Version:
-        """A version with fewer bits behind the point; made once. ``proven``: its bound holds for all values."""
+    def truncated(self, name: str, version: Version, bits: int) -> Version:
+        """A version with fewer bits behind the point; made once."""
         bits = min(bits, self.out.ring_bits - 2)
         key = (version.tensor, bits)
         if key not in self.rough:
@@ -273,7 +273,7 @@ class Builder:
                 # the cheap truncation takes values below a quarter of the ring
                 self.demand_twice(version.bound, name)
             coarse = replace(version, frac_bits=version.frac_bits - bits, bound=(version.bound >> bits) + 1)
-            coarse = coarse if proven else self.calibrated(name, coarse)
+            coarse = self.calibrated(name, coarse)
             made = self.tensor(name, self.shapes[version.tensor], coarse, "t")
             sign = "non-negative" if version.positive else "any"
             self.stage("truncate", f"{name}.truncate", version.tensor, made.tensor, bits=bits, sign=sign)
@@ -372,8 +372,8 @@ class Builder:
 
     def relu(self, step: Step) -> None:
         """Writes a ReLU, which keeps fraction bits and leaves no negative value."""
-        source = compared(self, step)
-        self.emit(step, source, self.calibrated(step.output, replace(source, positive=True)))
+        source, dropped = compared(self, step)
+        self.emit(step, source, self.calibrated(step.output, replace(source, positive=True)), **dropped)
 
     def leaky_relu(self, step: Step) -> None:
         """Writes a leaky ReLU; its slope is a fraction of a power of two."""
@@ -390,7 +390,7 @@ class Builder:
 
     def clip(self, step: Step) -> None:
         """Writes a clip; its ends are in units of its input, and an end that no value reaches is dropped."""
-        source = compared(self, step)
+        source, dropped = compared(self, step)
         low, high = step.attrs["low"], step.attrs["high"]
         # an end that no value reaches clips nothing
         low = -source.bound if low is None else max(-source.bound, round(low / source.unit))
@@ -400,13 +400,13 @@ class Builder:
         self.demand(source.bound + max(abs(low), abs(high)), step.name)
         # clients are told that an end is zero, and nothing else of it
         made = replace(source, bound=max(abs(low), abs(high)), positive=low == 0)
-        self.emit(step, source, made, low=low, high=high)
+        self.emit(step, source, made, **dropped, low=low, high=high)
 
     def max_pool(self, step: Step) -> None:
         """Writes the largest value of every window; the ring must hold differences of two values."""
-        source = compared(self, step)
+        source, dropped = compared(self, step)
         self.demand_twice(source.bound, step.name)
-        self.emit(step, source, self.calibrated(step.output, source), **step.attrs)
+        self.emit(step, source, self.calibrated(step.output, source), **step.attrs, **dropped)
 
     def sum_pool(self, step: Step) -> None:
         """Writes the sum of every window, on an input truncated until the sum fits."""

@@ -10,12 +10,14 @@ from typing import Any
 from ... import _native
 from ...plan import PlanError
 from ...reference.methods import SLOTS
-from ...reference.two_party import with_errors
+from ...reference.two_party import COMPARING, divided, with_errors
 from .regions import MOVES
 
 
 def write_reaches(document: dict[str, Any]) -> None:
-    """Writes ``reach_bits`` of every shared tensor and clip from exact bounds, methods being chosen.
+    """Writes ``reach_bits`` of every shared tensor, clip and comparison that drops bits.
+
+    They follow from exact bounds, methods being chosen.
 
     Raises:
         PlanError: the prime of slot-packed results, a little below its power of two, needs a bit that the ring of
@@ -26,10 +28,10 @@ def write_reaches(document: dict[str, Any]) -> None:
         if tensor["kind"] == "shared":
             tensor["reach_bits"] = _native.reach_bits(tensor["bound"])
     for stage in document["stages"]:
-        if stage["kind"] == "clip":
-            stage["reach_bits"] = _native.reach_bits(
-                tensors[stage["in"]]["bound"] + max(abs(stage["low"]), abs(stage["high"]))
-            )
+        bits = stage.get("bits", 0) if stage["kind"] in COMPARING else 0
+        if stage["kind"] == "clip" or bits:
+            far = max(abs(stage["low"]), abs(stage["high"])) if stage["kind"] == "clip" else 0
+            stage["reach_bits"] = _native.reach_bits(divided(tensors[stage["in"]]["bound"], bits) + far)
         elif stage["kind"] == "linear" and stage["method"] in SLOTS:
             out = tensors[stage["out"]]
             out["reach_bits"] = converted(stage["name"], out["bound"], out["reach_bits"])

@@ -26,6 +26,12 @@ fn is_false(choice: &bool) -> bool {
     !*choice
 }
 
+/// Whether no bits are dropped: then the number is not written.
+#[allow(clippy::trivially_copy_pass_by_ref, reason = "serde passes fields by reference")]
+fn is_zero(bits: &u32) -> bool {
+    *bits == 0
+}
+
 /// What a stage computes. Which trust models allow it stands in [`super::STAGES`].
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(tag = "kind", rename_all = "snake_case", deny_unknown_fields)]
@@ -56,15 +62,21 @@ pub enum StageKind {
         #[serde(default, skip_serializing_if = "Option::is_none")]
         constant: Option<String>,
     },
-    /// `max(x, 0)`.
+    /// `max(x / 2^bits, 0)`; with bits, `reach_bits` is that of x / 2^bits.
     Relu {
+        #[serde(default, skip_serializing_if = "is_zero")]
+        bits: u32,
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        reach_bits: Option<u32>,
         #[serde(default, skip_serializing_if = "Protocol::is_ot")]
         protocol: Protocol,
     },
     /// x, or `numerator / 2^log_denominator x` below zero.
     LeakyRelu { numerator: u64, log_denominator: u32 },
-    /// `min(max(x, low), high)`.
+    /// `min(max(x / 2^bits, low), high)`.
     Clip {
+        #[serde(default, skip_serializing_if = "is_zero")]
+        bits: u32,
         #[serde(default, skip_serializing_if = "Option::is_none")]
         low: Option<i64>,
         #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -176,6 +188,12 @@ pub struct WindowSpec {
     pub pads: [usize; 4],
     /// Must be 1, 1.
     pub dilation: [usize; 2],
+    /// Of maxima: bits dropped in front of them.
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub bits: u32,
+    /// Of maxima that drop bits: k of what is left.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub reach_bits: Option<u32>,
     /// Of maxima.
     #[serde(default, skip_serializing_if = "Protocol::is_ot")]
     pub protocol: Protocol,
@@ -281,11 +299,22 @@ impl StageKind {
     #[must_use]
     pub fn protocol(&self) -> Protocol {
         match self {
-            Self::Relu { protocol } | Self::Clip { protocol, .. } | Self::Reveal { protocol, .. } => {
+            Self::Relu { protocol, .. } | Self::Clip { protocol, .. } | Self::Reveal { protocol, .. } => {
                 *protocol
             }
             Self::MaxPool(w) | Self::SumPool(w) => w.protocol,
             _ => Protocol::Ot,
+        }
+    }
+
+    /// Bits that a comparison drops in front, and k of what is left where the stage states it; none of other stages.
+    #[must_use]
+    pub fn dropped(&self) -> (u32, Option<u32>) {
+        match self {
+            Self::Relu { bits, reach_bits, .. } => (*bits, *reach_bits),
+            Self::Clip { bits, reach_bits, .. } => (*bits, Some(*reach_bits)),
+            Self::MaxPool(w) | Self::SumPool(w) => (w.bits, w.reach_bits),
+            _ => (0, None),
         }
     }
 }

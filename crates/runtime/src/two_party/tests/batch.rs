@@ -1,7 +1,7 @@
 //! Plans whose linear layers work on many images in one ciphertext.
 
 use super::networks::verify;
-use super::views::deviation;
+use super::views::{deviation, received};
 use super::*;
 use hushnet_mpc::OtKind;
 
@@ -63,13 +63,10 @@ fn answers_are_uniform_and_fresh() {
     let mut views = Vec::new();
     for _ in 0..2 {
         let result = run(&plan, &inputs, 300, options()).unwrap();
-        let p = super::super::predict(&plan, &Layers::new(&plan).unwrap(), OtKind::Iknp, 300);
-        let before = 8 + plan.public_part().unwrap().len() + p.setup.bytes_down as usize;
-        let answers = result.heard[1].0[before..before + p.stages[2].bytes_down as usize].to_vec();
+        let answers = received(&result, &plan, true)[2].to_vec();
         // 38-bit words pack without gaps, so bytes are uniform when words are; 300 images leave 4 zero words an output.
         assert!(answers.len() > 100_000);
-        let start = p.setup.bytes_up as usize + 4 + 32 * 300;
-        let requests = &result.heard[0].0[start..start + p.stages[2].bytes_up as usize];
+        let requests = received(&result, &plan, false)[2];
         assert!(deviation(requests).abs() < 6.0, "{}", deviation(requests));
         let share = &result.shares[1].iter().find(|(t, _)| *t == 3).unwrap().1;
         let bytes: Vec<u8> = share.iter().map(|v| (v >> 15) as u8).collect();

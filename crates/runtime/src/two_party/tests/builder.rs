@@ -160,6 +160,18 @@ impl Net {
     pub fn relu(&mut self, x: usize) -> usize {
         self.unary(json!({"kind": "relu"}), x, &self.shape(x), self.f(x), self.bound(x))
     }
+    /// Makes the last stage, a comparison, drop bits of its operand; the ends of a clip stay as they were given.
+    pub fn dropping(&mut self, bits: u32) -> usize {
+        let stage = self.stages.last_mut().unwrap();
+        stage["bits"] = bits.into();
+        let (out, clips) = (stage["out"].as_u64().unwrap() as usize, stage["kind"] == "clip");
+        let (f, bound) = (self.f(out), self.bound(out));
+        self.tensors[out]["frac_bits"] = (f - i64::from(bits)).into();
+        if !clips {
+            self.tensors[out]["bound"] = ((bound >> bits) + 1).into();
+        }
+        out
+    }
     pub fn leaky_relu(&mut self, x: usize, numerator: u64, log_denominator: u32) -> usize {
         let stage = json!({"kind": "leaky_relu", "numerator": numerator, "log_denominator": log_denominator});
         self.unary(stage, x, &self.shape(x), self.f(x), self.bound(x) + 1)
@@ -289,9 +301,14 @@ impl Net {
         }
         for s in &mut stages {
             let read = s["in"].as_u64().unwrap_or(u64::MAX) as usize;
+            let dropped = s["bits"].as_u64().unwrap_or(0);
+            let left = |bound: u64| if dropped > 0 { (bound >> dropped) + 1 } else { bound };
+            let compares = s["kind"] == "relu" || s["kind"] == "max_pool";
             if s["kind"] == "clip" && s["reach_bits"].is_null() {
                 let end = |k: &str| s[k].as_i64().unwrap_or(0).unsigned_abs();
-                s["reach_bits"] = bits(self.bound(read) + end("low").max(end("high"))).into();
+                s["reach_bits"] = bits(left(self.bound(read)) + end("low").max(end("high"))).into();
+            } else if compares && dropped > 0 && s["reach_bits"].is_null() {
+                s["reach_bits"] = bits(left(self.bound(read))).into();
             } else if s["kind"] == "reveal" && s["what"] == "output" && read < tensors.len() {
                 let most = (1u64 << tensors[read]["reach_bits"].as_u64().unwrap_or(0)) - 1;
                 let out = s["out"].as_u64().unwrap_or(0) as usize;

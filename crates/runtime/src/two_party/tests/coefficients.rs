@@ -1,7 +1,7 @@
 //! Plans whose linear layers are `rotation-free` or `convfhe`, alone and beside `cheetah`.
 
 use super::networks::verify;
-use super::views::deviation;
+use super::views::{deviation, received};
 use super::*;
 use hushnet_mpc::OtKind;
 
@@ -57,11 +57,8 @@ fn answers_of_rotation_free_stages_are_uniform_and_fresh() {
     let mut views = Vec::new();
     for _ in 0..2 {
         let result = run(&plan, &inputs, images, options()).unwrap();
-        let p = super::super::predict(&plan, &Layers::new(&plan).unwrap(), OtKind::Iknp, images);
-        let before = 8 + plan.public_part().unwrap().len() + p.setup.bytes_down as usize;
-        let answers = result.heard[1].0[before..before + p.stages[2].bytes_down as usize].to_vec();
-        let start = p.setup.bytes_up as usize + 4 + 32 * images;
-        let requests = &result.heard[0].0[start..start + p.stages[2].bytes_up as usize];
+        let answers = received(&result, &plan, true)[2].to_vec();
+        let requests = received(&result, &plan, false)[2];
         assert!(requests.len() > 100_000 && deviation(requests).abs() < 6.0, "{}", deviation(requests));
         assert!(deviation(&answers).abs() < 6.0, "{}", deviation(&answers));
         views.push(answers);

@@ -306,6 +306,49 @@ fn random_networks() {
     }
 }
 
+/// ReLU of values that fill the ring, clips from zero and from below it, a max-pool over signed values: all drop bits of what they compare.
+pub(super) fn dropping(protocol: &str, seed: u64) -> Net {
+    let mut net = Net::new(26, seed);
+    let x = net.input("image", &[2, 9, 8], 6, 63);
+    let c = net.conv(x, 3, 3, 1, 1, 1, 6);
+    let filling = (15_u64 << 21) / net.bound(c);
+    let wide = net.scale(c, filling);
+    net.relu(wide);
+    let r = net.dropping(17);
+    let c = net.conv(r, 4, 3, 1, 1, 1, 4);
+    net.pool("max_pool", c, [3, 2], [2, 2], [1, 0, 1, 0]);
+    let p = net.dropping(4);
+    let top = net.bound(p) as i64;
+    net.clip(p, 0, top / 5);
+    let low = net.dropping(2);
+    net.clip(p, -top / 3, top / 7);
+    let both = net.dropping(3);
+    let low = net.truncate(low, 1, "non-negative", false);
+    let s = net.add(low, both);
+    let d = net.dense(s, 4, 3);
+    let t = net.truncate(d, 3, "any", false);
+    net.open("out", t);
+    for stage in
+        net.stages.iter_mut().filter(|s| protocol != "ot" && s["bits"].is_u64() && s["kind"] != "truncate")
+    {
+        stage["protocol"] = protocol.into();
+    }
+    net
+}
+
+#[test]
+fn comparisons_that_drop_bits() {
+    for (protocol, seed) in [("ot", 21), ("ot", 22), ("garbled", 23)] {
+        let mut net = dropping(protocol, seed);
+        let plan = plan_of(&net).unwrap();
+        let inputs = random_inputs(&mut net, &plan, 2);
+        let run = run(&plan, &inputs, 2, TwoPartyOptions::default()).unwrap();
+        verify(&net, &plan, &inputs, 2, &run);
+        let filling = plan.stages().iter().find(|s| s.label == "relu").unwrap();
+        assert_eq!((filling.bits + filling.compared.bits(), filling.bits), (26, 17));
+    }
+}
+
 #[test]
 fn units_come_as_often_as_predicted() {
     let mut net = Net::new(31, 9);

@@ -25,8 +25,12 @@ pub(super) fn evaluate(
 ) -> (Vec<i64>, std::ops::RangeInclusive<i64>) {
     let inputs = ids(&stage["in"]);
     let (from, to) = (net.shape(inputs[0]), net.shape(ids(&stage["out"])[0]));
-    let a = x[0];
     let number = |k: &str| stage[k].as_i64().unwrap();
+    let comparing = ["relu", "clip", "max_pool"].contains(&stage["kind"].as_str().unwrap());
+    let dropped = stage["bits"].as_i64().filter(|_| comparing).unwrap_or(0);
+    let shifted: Vec<i64> = x[0].iter().map(|v| v >> dropped).collect();
+    let a = if dropped > 0 { &shifted[..] } else { x[0] };
+    let up = i64::from(dropped > 0);
     let each = |f: &dyn Fn(i64) -> i64| a.iter().map(|v| f(*v)).collect::<Vec<_>>();
     match stage["kind"].as_str().unwrap() {
         "linear" => {
@@ -36,12 +40,12 @@ pub(super) fn evaluate(
             let unit = i64::from(!exact);
             (linear(&stage["geometry"], w, b, a), -unit..=unit)
         }
-        "relu" => (each(&|v| v.max(0)), 0..=0),
+        "relu" => (each(&|v| v.max(0)), 0..=up),
         "leaky_relu" => {
             let (n, d) = (number("numerator"), number("log_denominator"));
             (each(&|v| if v < 0 { (v * n) >> d } else { v }), 0..=1)
         }
-        "clip" => (each(&|v| v.clamp(number("low"), number("high"))), 0..=0),
+        "clip" => (each(&|v| v.clamp(number("low"), number("high"))), 0..=up),
         "truncate" => (each(&|v| v >> number("bits")), 0..=i64::from(!exact)),
         "scale" => (each(&|v| v * number("factor")), 0..=0),
         "shift" => {
@@ -74,7 +78,7 @@ pub(super) fn evaluate(
             let error = (stage["predicted"]["error"].as_f64().unwrap() / to + 0.5).ceil() as i64;
             (each(&|v| (f.at(v as f64 * from) / to).round() as i64), -error..=error)
         }
-        "max_pool" => (pool(stage, &from, &to, a, i64::MIN, i64::max), 0..=0),
+        "max_pool" => (pool(stage, &from, &to, a, i64::MIN, i64::max), 0..=up),
         "sum_pool" => (pool(stage, &from, &to, a, 0, |a, b| a + b), 0..=0),
         "reshape" => (a.to_vec(), 0..=0),
         _ => (moved(net, stage, &inputs, &to, x), 0..=0),
@@ -243,6 +247,10 @@ pub(super) fn spread(net: &Net, stage: &Value, x: &[i64], exact: bool) -> i64 {
             let (w, b) = &net.weights[stage["weights"].as_str().unwrap()];
             let row = w.len() / b.len();
             w.chunks(row).map(|r| r.iter().map(|v| v.abs()).sum::<i64>()).max().unwrap() * x[0] + 1
+        }
+        "relu" | "clip" | "max_pool" if stage["bits"].as_i64().is_some_and(|bits| bits > 0) => {
+            let bits = stage["bits"].as_i64().unwrap();
+            ((x[0] + (1 << bits) - 1) >> bits) + 1
         }
         "leaky_relu" => x[0] + 1,
         "truncate" => {

@@ -133,6 +133,44 @@ fn wrong_plans_are_typed_errors() {
 }
 
 #[test]
+fn dropped_bits_are_stated_with_what_they_leave() {
+    let plan = |change: &dyn Fn(&mut Value)| {
+        let mut n = Net::new(28, 5);
+        let x = n.input("image", &[1, 6, 6], 4, 15);
+        let c = n.conv(x, 3, 3, 1, 1, 1, 4);
+        n.relu(c);
+        let r = n.dropping(4);
+        let d = n.dense(r, 4, 4);
+        let o = n.truncate(d, 3, "any", false);
+        n.open("out", o);
+        let bound = n.bound(c) >> 4;
+        let relu = stage(&mut n, "relu");
+        relu["reach_bits"] = (64 - (bound + 1 + ((bound + 1) >> 8) + 2).leading_zeros()).into();
+        change(relu);
+        plan_of(&n)
+    };
+    let whole = plan(&|_| {}).unwrap();
+    // a public part keeps both numbers, so both parties compare in one ring
+    let public = TwoPartyPlan::from_bytes(&whole.public_part().unwrap(), &PlanOptions::default()).unwrap();
+    for (ours, theirs) in whole.stages().iter().zip(public.stages()) {
+        assert_eq!((ours.bits, ours.compared.bits()), (theirs.bits, theirs.compared.bits()), "{}", ours.name);
+    }
+    let refused = |change: &dyn Fn(&mut Value), message: &str| {
+        let e = plan(change).err().unwrap().to_string();
+        assert!(e.contains(message), "{e}");
+    };
+    refused(&|s| s["bits"] = 0.into(), "fraction bits cannot become");
+    refused(&|s| s["bits"] = 27.into(), "27 bits cannot be dropped");
+    refused(&|s| s["reach_bits"] = 3.into(), "need reach_bits");
+    refused(&|s| s["reach_bits"] = 24.into(), "takes a ring of 25 bits, the shares have 24");
+    refused(&|s| s["bits"] = 3.into(), "fraction bits cannot become");
+    let mut n = net();
+    let p = stage(&mut n, "max_pool");
+    (p["kind"], p["bits"], p["reach_bits"]) = ("sum_pool".into(), 2.into(), 5.into());
+    assert!(plan_of(&n).unwrap_err().to_string().contains("sums drop no bits"));
+}
+
+#[test]
 fn raw_linear_results_are_not_opened() {
     let mut n = Net::new(28, 12);
     let x = n.input("image", &[8], 4, 15);

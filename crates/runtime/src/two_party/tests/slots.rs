@@ -56,11 +56,8 @@ fn views_are_uniform_and_follow_no_weights() {
         let told = plan.public_json().unwrap();
         assert!(*public.get_or_insert_with(|| told.clone()) == told, "the public plans differ");
         let result = run(&plan, &inputs, images, options()).unwrap();
-        let p = super::super::predict(&plan, &Layers::new(&plan).unwrap(), OtKind::Iknp, images);
-        let before = 8 + plan.public_part().unwrap().len() + p.setup.bytes_down as usize;
-        let heard = result.heard[1].0[before..before + p.stages[2].bytes_down as usize].to_vec();
-        let start = p.setup.bytes_up as usize + 4 + 32 * images;
-        let requests = &result.heard[0].0[start..start + p.stages[2].bytes_up as usize];
+        let heard = views::received(&result, &plan, true)[2].to_vec();
+        let requests = views::received(&result, &plan, false)[2];
         assert!(heard.len() > 100_000 && requests.len() > 100_000);
         assert!(deviation(requests).abs() < 6.0, "{}", deviation(requests));
         // Words modulo p among them: p is some per cent below its power of two, in a sixtieth of the bytes.

@@ -64,14 +64,7 @@ fn the_planners_public_parts_are_equal_and_its_plans_are_not() {
 
 /// The part of what a party heard that the first linear stage sent.
 fn first_linear<'a>(run: &'a Run, plan: &TwoPartyPlan, client: bool) -> &'a [u8] {
-    let p = predict(plan, &Layers::new(plan).unwrap(), OtKind::Iknp, run.client.images);
-    let plan_bytes = 8 + plan.public_part().unwrap().len();
-    let (before, stage) = if client {
-        (plan_bytes + p.setup.bytes_down as usize, p.stages[2].bytes_down as usize)
-    } else {
-        (p.setup.bytes_up as usize + 4 + 32 * run.client.images, p.stages[2].bytes_up as usize)
-    };
-    &run.heard[usize::from(client)].0[before..before + stage]
+    received(run, plan, client)[2]
 }
 
 pub(super) fn options() -> TwoPartyOptions {
