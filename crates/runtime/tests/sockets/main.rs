@@ -1,0 +1,9 @@
+//! Servers and clients over sockets: one program, since each links the whole run time.
+
+#![allow(clippy::unwrap_used)]
+
+#[path = "../common/mod.rs"]
+mod common;
+mod service;
+mod transport;
+mod waiting;
