@@ -1,4 +1,4 @@
-//! Servers and clients over sockets: one program, since each links the whole run time.
+//! Servers and clients over sockets: one program, since each links the whole run time. `waiting.rs`, which counts seconds, has one of its own.
 
 #![allow(clippy::unwrap_used)]
 
@@ -6,4 +6,3 @@
 mod common;
 mod service;
 mod transport;
-mod waiting;

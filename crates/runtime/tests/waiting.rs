@@ -1,6 +1,9 @@
 //! Clients that wait: for weights that are being prepared, and in line.
+#![allow(clippy::unwrap_used)]
 
-use crate::common::{compare, inputs, small_net, Batch, Builder, Linear, Rng};
+mod common;
+
+use common::{compare, inputs, small_net, Batch, Builder, Linear, Rng};
 use hushnet_runtime::pending::Work;
 use hushnet_runtime::session::{AnyModel, AnyPlan};
 use hushnet_runtime::transport::{
