@@ -1,7 +1,7 @@
 //! Small networks of every trust model: few elements, small rings, every kind of stage somewhere.
 
 use hushnet_layers::coefficients;
-use hushnet_layers::packed::{Circuit, GraphSpec, Options};
+use hushnet_layers::packed::{Circuit, GraphSpec, PackedOptions};
 use hushnet_rlwe::BatchStageSpec;
 use hushnet_runtime::non_interactive::NonInteractivePlan;
 use hushnet_runtime::plan::{GeometrySpec, Limits, PlanOptions, TensorBytes};
@@ -238,7 +238,7 @@ pub fn packed() -> Vec<u8> {
         .map(|(i, (name, count))| ((*name).to_owned(), numbers(*count, i)))
         .collect();
     let parsed: GraphSpec = serde_json::from_value(spec.clone()).expect("a network");
-    let options = Options { security: 0, ring_degree: 64, precision_bits: 8, ..Options::default() };
+    let options = PackedOptions { security: 0, ring_degree: 64, precision_bits: 8, ..PackedOptions::default() };
     let circuit = Circuit::compile(&parsed.check(&arrays).expect("a network"), &options).expect("a circuit");
     let (p, i) = (circuit.params(), circuit.interface().spec());
     let mut files: BTreeMap<String, File> =

@@ -53,7 +53,11 @@ def chosen(folder: Path, sources: list[Path], named: str, installed: set[str]) -
 def main(arguments: list[str]) -> None:
     """Prints the path, or nothing."""
     sources = [
-        p for name in arguments[1:] for p in ([Path(name)] if Path(name).is_file() else Path(name).rglob("*.[rpt]*"))
+        p
+        for name in arguments[1:]
+        for p in ([Path(name)] if Path(name).is_file() else Path(name).rglob("*.[rpt]*"))
+        # what Python compiles is no source
+        if "__pycache__" not in p.parts
     ]
     wheel = chosen(Path(arguments[0]), sources, os.environ.get("HUSHNET_WHEEL", ""), tags())
     if wheel:

@@ -1,7 +1,9 @@
 //! One image under CKKS with rotations, both parties in one process.
 
 use crate::json::{named_arrays, refused};
-use hushnet_layers::packed::{Circuit, Client, EvaluationKeys, GraphSpec, Network, Options, Server, Step};
+use hushnet_layers::packed::{
+    Circuit, Client, EvaluationKeys, GraphSpec, Network, PackedOptions, Server, Step,
+};
 use hushnet_ring::Prg;
 use numpy::{PyArray1, PyReadonlyArray1};
 use pyo3::prelude::*;
@@ -109,7 +111,7 @@ impl PackedRun {
         options_json: &str,
     ) -> PyResult<Self> {
         let arrays = named_arrays(tensors)?;
-        let options: Options =
+        let options: PackedOptions =
             serde_json::from_str(options_json).map_err(|e| refused(format!("options: {e}")))?;
         let (network, circuit) = py
             .detach(|| {

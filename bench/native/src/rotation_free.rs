@@ -2,7 +2,7 @@
 
 use crate::refused;
 use hushnet_layers::batch::{Geometry, LayerError};
-use hushnet_layers::cheetah::CheetahLinear;
+use hushnet_layers::cheetah::{AnswerTiles, AskTiles, CheetahLinear};
 use hushnet_layers::convfhe::{ConvFheContext, ConvFheLinear, ConvFheSession};
 use hushnet_layers::layout::Layout;
 use hushnet_layers::rotation_free::{

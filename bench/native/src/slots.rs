@@ -3,7 +3,7 @@
 
 use crate::json::{counts, geometry, refused, slot_method, slot_params};
 use hushnet_layers::batch::Geometry;
-use hushnet_layers::cheetah::CheetahLinear;
+use hushnet_layers::cheetah::{AnswerTiles, AskTiles, CheetahLinear};
 use hushnet_layers::slots::{
     choose, Clear, Counting, Layout, Method, Phases, SlotClient, SlotError, SlotLinear, Store, Term,
 };

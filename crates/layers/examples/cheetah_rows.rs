@@ -2,7 +2,7 @@
 #![allow(clippy::print_stdout, clippy::unwrap_used)]
 
 use hushnet_layers::batch::{Conv2d, Dense, Geometry};
-use hushnet_layers::cheetah::{CheetahClient, CheetahLinear};
+use hushnet_layers::cheetah::{AnswerTiles, AskTiles, CheetahClient, CheetahLinear};
 use hushnet_ring::Prg;
 use hushnet_rlwe::packed::{PackedClient, PackedContext, PackedServer};
 use std::time::Instant;

@@ -5,7 +5,7 @@
 //! [channel-wise] [threads=T] [runs=R] [precision=BITS] [degree=N] [keys=MB] [hide]`
 #![allow(clippy::unwrap_used, clippy::print_stdout)]
 
-use hushnet_layers::packed::{Circuit, Client, GraphSpec, Network, Options, Packing, Server, Step};
+use hushnet_layers::packed::{Circuit, Client, GraphSpec, Network, PackedOptions, Packing, Server, Step};
 use hushnet_ring::Prg;
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -158,7 +158,7 @@ fn cpu(start: Instant) -> f64 {
 
 #[allow(clippy::too_many_lines)] // What options say, then what was measured.
 fn main() {
-    let mut options = Options::default();
+    let mut options = PackedOptions::default();
     let (mut name, mut threads, mut runs) = (String::from("mnist-square"), 1usize, 3usize);
     for arg in std::env::args().skip(1) {
         match arg.split_once('=') {

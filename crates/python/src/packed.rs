@@ -1,7 +1,7 @@
 //! One image under CKKS with rotations: what the planner makes of a network.
 
 use crate::json::{named_arrays, refused};
-use hushnet_layers::packed::{Circuit, GraphSpec, Options};
+use hushnet_layers::packed::{Circuit, GraphSpec, PackedOptions};
 use numpy::PyArray2;
 use pyo3::prelude::*;
 use pyo3::types::PyDict;
@@ -21,7 +21,7 @@ impl PackedCircuit {
         options_json: &str,
     ) -> PyResult<Self> {
         let arrays = named_arrays(tensors)?;
-        let options: Options =
+        let options: PackedOptions =
             serde_json::from_str(options_json).map_err(|e| refused(format!("options: {e}")))?;
         py.detach(|| Circuit::compile(&GraphSpec::from_json(spec_json)?.check(&arrays)?, &options))
             .map(Self)

@@ -338,11 +338,6 @@ def _reached(plan: Plan, stage: Stage, rs: list[Array], shape: tuple[int, ...]) 
     return r
 
 
-def weight_norm(plan: Plan, stage: Stage) -> float:
-    """Euclidean norm of the weights that the noise of one answer rests on."""
-    return methods.norm(stage["method"], stage["geometry"], plan.ring_degree, plan.weights[stage["weights"]])
-
-
 def reach_of_linear(plan: Plan, stage: Stage) -> int:
     """Largest result of a linear stage, a unit of masking included."""
     weight, bias = plan.weights[stage["weights"]], plan.weights[stage["bias"]]

@@ -3,7 +3,7 @@
 use super::{barrier, meet, recv_words, send_words, Failure, Watch};
 use crate::errors::Kind;
 use hushnet_layers::batch::Geometry;
-use hushnet_layers::cheetah::{CheetahClient, CheetahLinear};
+use hushnet_layers::cheetah::{AnswerTiles, AskTiles, CheetahClient, CheetahLinear};
 use hushnet_mpc::{Channel, Party, TcpChannel};
 use hushnet_ring::Prg;
 use hushnet_rlwe::packed::{PackedClient, PackedContext, PackedPublicKey, PackedServer};

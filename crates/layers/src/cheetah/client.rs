@@ -31,12 +31,37 @@ pub(crate) fn encrypt_tile(
     Ok(message)
 }
 
-impl CheetahClient {
-    /// Encrypts one tile of the client's share of the input tensor. The pair of `seed` and `stage` must not be used for another encryption.
+/// A stage on shares that a client asks for, tile by tile.
+pub trait AskTiles {
+    /// Encrypts one tile of the client's share of the input tensor. The pair of `seed` (the image's) and `stage` (its index in the plan) must
+    /// not be used for another encryption.
     ///
     /// # Errors
     /// [`LayerError::Length`] unless `share` is the whole tensor.
-    pub fn request(
+    fn request(
+        &self,
+        key: &PackedClient,
+        seed: &[u8; 32],
+        stage: u32,
+        tile: usize,
+        share: &[u64],
+    ) -> Result<Vec<u8>, LayerError>;
+
+    /// Reads the client's share of a tile's outputs into its share of the whole output tensor.
+    ///
+    /// # Errors
+    /// [`LayerError::Length`] for an answer of the wrong length or a share of the wrong size.
+    fn open(
+        &self,
+        key: &PackedClient,
+        tile: usize,
+        answer: &[u8],
+        share: &mut [u64],
+    ) -> Result<(), LayerError>;
+}
+
+impl AskTiles for CheetahClient {
+    fn request(
         &self,
         key: &PackedClient,
         seed: &[u8; 32],
@@ -47,11 +72,7 @@ impl CheetahClient {
         encrypt_tile(&self.places(), key, (seed, stage, tile), share)
     }
 
-    /// Reads the client's share of a tile's outputs into its share of the whole output tensor.
-    ///
-    /// # Errors
-    /// [`LayerError::Length`] for an answer of the wrong length or a share of the wrong size.
-    pub fn open(
+    fn open(
         &self,
         key: &PackedClient,
         tile: usize,

@@ -8,7 +8,8 @@
 pub(crate) mod client;
 pub(crate) mod server;
 
-pub use server::CheetahLinear;
+pub use client::AskTiles;
+pub use server::{AnswerTiles, CheetahLinear};
 
 use crate::batch::{Geometry, LayerError};
 use crate::layout::{Layout, LayoutPrices};

@@ -12,6 +12,33 @@ use hushnet_rlwe::packed::{
 use rayon::prelude::*;
 use std::ops::Range;
 
+/// A stage with its weights, which answers tile by tile under a client's keys `K`.
+pub trait AnswerTiles<K>: Send + Sync {
+    /// Answers one tile. `share` is the server's share of the whole input tensor, `own` its share of the whole output tensor, of
+    /// which this tile's elements are written (bias included). `seed` is the image's, `stage` the stage's index in the plan.
+    ///
+    /// # Errors
+    /// [`LayerError::Length`] for a request of the wrong length or shares of the wrong size; [`LayerError::Cipher`] for damaged words or
+    /// keys that do not fit.
+    #[allow(
+        clippy::too_many_arguments,
+        reason = "what a stage, a tile and a session are named by, and two shares"
+    )]
+    fn answer(
+        &self,
+        keys: &K,
+        seed: &[u8; 32],
+        stage: u32,
+        tile: usize,
+        request: &[u8],
+        share: &[u64],
+        own: &mut [u64],
+    ) -> Result<Vec<u8>, LayerError>;
+
+    /// Bytes that the weights take, as they are and in evaluation form.
+    fn weight_bytes(&self) -> usize;
+}
+
 /// c0 and c1 of a ciphertext in evaluation form.
 pub(crate) type Pair = (Vec<u64>, Vec<u64>);
 
@@ -205,15 +232,6 @@ impl CheetahLinear {
         CheetahClient { layout: self.layout.clone(), params: self.params, context: self.context.clone() }
     }
 
-    /// Bytes that the weights take.
-    #[must_use]
-    pub fn weight_bytes(&self) -> usize {
-        match &self.weights {
-            Weights::Prepared(_) | Weights::Spaced(_) => prepared_bytes(&self.layout),
-            Weights::Streamed(w) => 2 * w.len(),
-        }
-    }
-
     /// Where the elements of inputs and results lie in ciphertexts.
     #[must_use]
     pub fn packing(&self) -> &Layout {
@@ -225,17 +243,10 @@ impl CheetahLinear {
     pub fn params(&self) -> &PackedParams {
         &self.params
     }
+}
 
-    /// Answers one tile. `share` is the server's share of the whole input tensor, `own` its share of the whole output tensor, of
-    /// which this tile's elements are written (bias included).
-    ///
-    /// # Errors
-    /// [`LayerError::Length`] for a request of the wrong length or shares of the wrong size; [`LayerError::Cipher`] for words that are not below the modulus.
-    #[allow(
-        clippy::too_many_arguments,
-        reason = "what a stage, a tile and a session are named by, and two shares"
-    )]
-    pub fn answer(
+impl AnswerTiles<PackedServer> for CheetahLinear {
+    fn answer(
         &self,
         server: &PackedServer,
         seed: &[u8; 32],
@@ -276,6 +287,13 @@ impl CheetahLinear {
             }
         }
         Ok(message)
+    }
+
+    fn weight_bytes(&self) -> usize {
+        match &self.weights {
+            Weights::Prepared(_) | Weights::Spaced(_) => prepared_bytes(&self.layout),
+            Weights::Streamed(w) => 2 * w.len(),
+        }
     }
 }
 

@@ -1,6 +1,6 @@
 //! From an unchecked circuit to a checked one, with the error of every tensor.
 
-use super::circuit::{batch_linear, Inner, Kind, Linear, LinearSpec, Scaled, Stage, StageKind, StageSpec};
+use super::circuit::{batch_linear, CircuitLinear, Inner, Kind, Linear, Scaled, Stage, StageKind, StageSpec};
 use super::linear::Reads;
 use super::{pass, CircuitError, CircuitSpec, TensorSpec, Track};
 use hushnet_matmul::{Kernel, Prepared};
@@ -182,7 +182,7 @@ fn linear(
     params: &CkksParams,
     (first, out): (&TensorSpec, &TensorSpec),
     track: Option<Track>,
-    spec: &LinearSpec,
+    spec: &CircuitLinear,
 ) -> Result<Checked, CircuitError> {
     let fail = |detail: String| CircuitError::Stage { stage: String::new(), detail };
     let g = &spec.geometry;

@@ -25,7 +25,7 @@ pub struct TensorSpec {
 
 /// A linear layer; without weights in a public part.
 #[derive(Clone, Debug)]
-pub struct LinearSpec {
+pub struct CircuitLinear {
     /// Shapes.
     pub geometry: Geometry,
     /// Integer weights in the plan's order, and one bias an output (channel), or one an output element, in units of the message.
@@ -36,7 +36,7 @@ pub struct LinearSpec {
 #[derive(Clone, Debug)]
 pub enum StageKind {
     /// `out = W in + b`, W of integers: the ratio of scales tells what one unit of a weight is worth.
-    Linear(Box<LinearSpec>),
+    Linear(Box<CircuitLinear>),
     /// `a b`, slot by slot; the same operand twice is a square. Three parts.
     Multiply,
     /// Three parts to two; with a result one level lower, rescaled in the same step.
@@ -214,10 +214,6 @@ impl Circuit {
     pub fn tracks(&self) -> Option<&[Track]> {
         self.0.tracks.as_deref()
     }
-    /// The names of all stages, in order.
-    pub fn stage_names(&self) -> impl Iterator<Item = &str> {
-        self.0.stages.iter().map(|s| s.name.as_str())
-    }
     /// Whether a relinearisation key is needed.
     #[must_use]
     pub fn needs_relin_key(&self) -> bool {
@@ -231,7 +227,7 @@ impl Circuit {
 }
 
 /// Checks the geometry against its tensors and makes integer matrices.
-pub(super) fn batch_linear(spec: &LinearSpec, weights: &[i16]) -> Result<BatchLinear, CircuitError> {
+pub(super) fn batch_linear(spec: &CircuitLinear, weights: &[i16]) -> Result<BatchLinear, CircuitError> {
     let zeros = vec![0; spec.geometry.biases()];
     Ok(BatchLinear::new(spec.geometry, weights, &zeros)?)
 }

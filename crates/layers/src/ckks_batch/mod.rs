@@ -24,7 +24,7 @@ mod run;
 #[cfg(test)]
 mod tests;
 
-pub use circuit::{Circuit, CircuitSpec, LinearSpec, StageKind, StageSpec, TensorSpec, Track};
+pub use circuit::{Circuit, CircuitLinear, CircuitSpec, StageKind, StageSpec, TensorSpec, Track};
 pub use cost::Cost;
 pub use error::CircuitError;
 pub use run::{Run, StageTime};

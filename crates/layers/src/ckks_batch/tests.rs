@@ -53,7 +53,7 @@ impl Writer {
             bound: (input.bound * l1 / unit).max(1e-3) + 1.0,
             ..input
         };
-        let spec = LinearSpec { geometry, weights: Some((weights, bias)) };
+        let spec = CircuitLinear { geometry, weights: Some((weights, bias)) };
         self.push("linear", vec![t], out, StageKind::Linear(Box::new(spec)))
     }
 

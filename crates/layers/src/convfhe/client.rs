@@ -2,17 +2,13 @@
 
 use super::{ConvFheClient, RING_DEGREE};
 use crate::batch::{expect, LayerError};
-use crate::cheetah::client::encrypt_tile;
+use crate::cheetah::client::{encrypt_tile, AskTiles};
 use hushnet_ring::pack;
 use hushnet_rlwe::one_poly::TallyCounts;
 use hushnet_rlwe::packed::PackedClient;
 
-impl ConvFheClient {
-    /// Encrypts one tile of the client's share; as [`crate::cheetah::CheetahClient::request`].
-    ///
-    /// # Errors
-    /// [`LayerError::Length`] unless `share` is the whole tensor.
-    pub fn request(
+impl AskTiles for ConvFheClient {
+    fn request(
         &self,
         key: &PackedClient,
         seed: &[u8; 32],
@@ -26,11 +22,7 @@ impl ConvFheClient {
         Ok(message)
     }
 
-    /// Reads the client's share of a tile's outputs.
-    ///
-    /// # Errors
-    /// [`LayerError::Length`] for an answer of the wrong length or a share of the wrong size.
-    pub fn open(
+    fn open(
         &self,
         key: &PackedClient,
         tile: usize,

@@ -2,7 +2,7 @@
 
 use super::{ConvFheClient, ConvFheContext, ConvFheDesign, DEFAULT_PRICES, RING_DEGREE};
 use crate::batch::{expect, Geometry, LayerError};
-use crate::cheetah::server::{absorb_tile, Pair as Words};
+use crate::cheetah::server::{absorb_tile, AnswerTiles, Pair as Words};
 use crate::layout::Layout;
 use hushnet_ring::{pack, Prg};
 use hushnet_rlwe::one_poly::{Tally, TallyCounts};
@@ -105,31 +105,41 @@ impl ConvFheLinear {
         self.tally.counts()
     }
 
-    /// Bytes that the weights take.
-    #[must_use]
-    pub fn weight_bytes(&self) -> usize {
-        match &self.weights {
-            Weights::Prepared(w) => 8 * RING_DEGREE * w.len(),
-            Weights::Streamed(w) => 2 * w.len(),
-        }
-    }
-
     /// The public half of the layer, from which clients work.
     #[must_use]
     pub fn client(&self) -> ConvFheClient {
         ConvFheClient { design: self.design.clone(), tally: std::sync::Arc::default() }
     }
 
-    /// Answers one tile; as [`crate::cheetah::CheetahLinear::answer`].
-    ///
-    /// # Errors
-    /// [`LayerError::Length`] for a request of the wrong length or shares of the wrong size; [`LayerError::Cipher`] for damaged words or
-    /// keys of too small a spacing.
-    #[allow(
-        clippy::too_many_arguments,
-        reason = "what a stage, a tile and a session are named by, and two shares"
-    )]
-    pub fn answer(
+    /// `sum_i w_ij (c0_i, c1_i) / s`.
+    fn combine(
+        &self,
+        session: &ConvFheSession,
+        inputs: &[Words],
+        j: usize,
+        first: usize,
+    ) -> Result<Pair, LayerError> {
+        let range = self.design.layout.inputs_of(j);
+        let made: Vec<WeightPoly>;
+        let weights: Vec<&WeightPoly> = match &self.weights {
+            Weights::Prepared(w) => w[first..first + range.len()].iter().collect(),
+            Weights::Streamed(w) => {
+                made = range.clone().map(|i| self.weight_poly(w, i, j)).collect::<Result<_, LayerError>>()?;
+                made.iter().collect()
+            }
+        };
+        let c0: Vec<&[u64]> = inputs[range.clone()].iter().map(|(c0, _)| c0.as_slice()).collect();
+        let c1: Vec<&[u64]> = inputs[range].iter().map(|(_, c1)| c1.as_slice()).collect();
+        let merge = &self.design.context.merge;
+        let (mut s0, mut s1) = (merge.zero()?, merge.zero()?);
+        session.server.combine(&c0, &c1, &weights, s0.words_mut(), s1.words_mut())?;
+        self.tally.add(TallyCounts { products: 2 * weights.len() as u64, ..TallyCounts::default() });
+        Ok([s0, s1])
+    }
+}
+
+impl AnswerTiles<ConvFheSession> for ConvFheLinear {
+    fn answer(
         &self,
         session: &ConvFheSession,
         seed: &[u8; 32],
@@ -180,29 +190,10 @@ impl ConvFheLinear {
         Ok(message)
     }
 
-    /// `sum_i w_ij (c0_i, c1_i) / s`.
-    fn combine(
-        &self,
-        session: &ConvFheSession,
-        inputs: &[Words],
-        j: usize,
-        first: usize,
-    ) -> Result<Pair, LayerError> {
-        let range = self.design.layout.inputs_of(j);
-        let made: Vec<WeightPoly>;
-        let weights: Vec<&WeightPoly> = match &self.weights {
-            Weights::Prepared(w) => w[first..first + range.len()].iter().collect(),
-            Weights::Streamed(w) => {
-                made = range.clone().map(|i| self.weight_poly(w, i, j)).collect::<Result<_, LayerError>>()?;
-                made.iter().collect()
-            }
-        };
-        let c0: Vec<&[u64]> = inputs[range.clone()].iter().map(|(c0, _)| c0.as_slice()).collect();
-        let c1: Vec<&[u64]> = inputs[range].iter().map(|(_, c1)| c1.as_slice()).collect();
-        let merge = &self.design.context.merge;
-        let (mut s0, mut s1) = (merge.zero()?, merge.zero()?);
-        session.server.combine(&c0, &c1, &weights, s0.words_mut(), s1.words_mut())?;
-        self.tally.add(TallyCounts { products: 2 * weights.len() as u64, ..TallyCounts::default() });
-        Ok([s0, s1])
+    fn weight_bytes(&self) -> usize {
+        match &self.weights {
+            Weights::Prepared(w) => 8 * RING_DEGREE * w.len(),
+            Weights::Streamed(w) => 2 * w.len(),
+        }
     }
 }

@@ -1,5 +1,6 @@
 use super::*;
 use crate::batch::Dense;
+use crate::cheetah::{AnswerTiles, AskTiles};
 use crate::geometries::{conv, oracle};
 use hushnet_ring::{low_mask, Prg};
 use hushnet_rlwe::pack_lwe::MergeKeys;

@@ -30,7 +30,7 @@ pub enum Packing {
 /// Options of a compilation; what is absent is chosen.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
-pub struct Options {
+pub struct PackedOptions {
     /// Packing.
     pub method: Packing,
     /// 128, or 0 for parameters that are not secure (tests).
@@ -47,7 +47,7 @@ pub struct Options {
     pub memory_bytes: u64,
 }
 
-impl Default for Options {
+impl Default for PackedOptions {
     fn default() -> Self {
         Self {
             method: Packing::Auto,
@@ -81,7 +81,7 @@ const STATISTICAL_BITS: f64 = 40.0;
 pub struct Circuit {
     pub(super) program: Program,
     pub(super) params: CkksParams,
-    pub(super) options: Options,
+    pub(super) options: PackedOptions,
     pub(super) counts: Counts,
     pub(super) rotations: Vec<(i64, Level)>,
     pub(super) outcomes: Vec<Outcome>,
@@ -172,7 +172,7 @@ fn primes(
 
 struct Search<'a> {
     net: &'a Network,
-    options: &'a Options,
+    options: &'a PackedOptions,
     n: usize,
     width: usize,
 }
@@ -430,12 +430,12 @@ impl Circuit {
     /// # Errors
     /// [`PackedError::Depth`] naming the layers and levels when no secure parameters hold the network;
     /// [`PackedError::Spec`] for options outside of their ranges.
-    pub fn compile(net: &Network, options: &Options) -> Result<Self, PackedError> {
+    pub fn compile(net: &Network, options: &PackedOptions) -> Result<Self, PackedError> {
         let every = options.hide_weights.then(|| net.with_every_weight());
         Self::search(every.as_ref().unwrap_or(net), options)
     }
 
-    fn search(net: &Network, options: &Options) -> Result<Self, PackedError> {
+    fn search(net: &Network, options: &PackedOptions) -> Result<Self, PackedError> {
         if options.security != 128 && options.security != 0 {
             return Err(PackedError::Spec(format!("security {}: 128 or 0 (insecure)", options.security)));
         }
@@ -481,7 +481,7 @@ impl Circuit {
     /// [`PackedError`] when the choices do not fit the network and the parameters.
     pub fn rebuild(
         net: &Network,
-        options: &Options,
+        options: &PackedOptions,
         params: &CkksParams,
         choices: Choices,
     ) -> Result<Self, PackedError> {
@@ -508,7 +508,7 @@ impl Circuit {
 
     fn new(
         net: &Network,
-        options: &Options,
+        options: &PackedOptions,
         found: Found,
         spent: Vec<(String, usize)>,
         key_price: f64,
@@ -548,7 +548,7 @@ impl Circuit {
 
     /// Options that it was compiled with.
     #[must_use]
-    pub fn options(&self) -> &Options {
+    pub fn options(&self) -> &PackedOptions {
         &self.options
     }
 

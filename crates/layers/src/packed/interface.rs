@@ -2,7 +2,7 @@
 //!
 //! Where input elements stand in the slots of what is sent, which rotation keys are wanted up to which level, where outputs stand in the
 //! answer. Both parties build it, the server from the network, the client from a plan without weights. It follows from shapes, from the chosen
-//! parameters and from which weights are zero (the latter not with [`super::Options::hide_weights`], which takes every weight for
+//! parameters and from which weights are zero (the latter not with [`super::PackedOptions::hide_weights`], which takes every weight for
 //! a term).
 
 use super::layout::EMPTY;

@@ -27,7 +27,7 @@ mod steer;
 
 pub use circuit::{LinearOp, Method, Op, Program, Upload, Value};
 pub use client::{Client, EvaluationKeys};
-pub use compile::{Choices, Circuit, Options, Packing};
+pub use compile::{Choices, Circuit, PackedOptions, Packing};
 pub use cost::Counts;
 pub use diagonals::Work;
 pub use error::PackedError;

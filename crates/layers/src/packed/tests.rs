@@ -165,12 +165,12 @@ fn expected_errors_hold_and_are_not_far_too_wide() {
     assert!(expected <= typical && typical <= bound, "{expected} {typical} {bound}");
 }
 
-fn options(ring_degree: usize, method: Packing) -> Options {
-    Options { ring_degree, security: 0, method, ..Options::default() }
+fn options(ring_degree: usize, method: Packing) -> PackedOptions {
+    PackedOptions { ring_degree, security: 0, method, ..PackedOptions::default() }
 }
 
 /// Runs both parties; checks counts and errors against the predictions.
-fn check(network: &Network, image: &[f64], options: &Options) -> (Arc<Circuit>, Vec<f64>) {
+fn check(network: &Network, image: &[f64], options: &PackedOptions) -> (Arc<Circuit>, Vec<f64>) {
     let circuit = Arc::new(Circuit::compile(network, options).unwrap());
     let mut prg = Prg::from_seed([9; 16]);
     let client = Client::new(&circuit, &mut prg).unwrap();
@@ -308,7 +308,7 @@ fn plaintexts_made_for_every_image_give_the_same_result() {
     b.dense(x, 70);
     let network = b.network();
     let kept = options(256, Packing::Auto);
-    let made = Options { memory_bytes: 0, ..kept.clone() };
+    let made = PackedOptions { memory_bytes: 0, ..kept.clone() };
     let (a, b_) = (check(&network, &b.image, &kept), check(&network, &b.image, &made));
     assert!(a.0.keeps_plaintexts() && !b_.0.keeps_plaintexts());
     assert_eq!(a.0.counts(), b_.0.counts());
@@ -329,16 +329,17 @@ fn mnist(activation: &[f64]) -> Builder {
 fn the_published_mnist_networks_at_128_bits() {
     let square = mnist(&[0.0, 0.0, 1.0]);
     let network = square.network();
-    let (circuit, _) = check(&network, &square.image, &Options::default());
+    let (circuit, _) = check(&network, &square.image, &PackedOptions::default());
     assert!(circuit.params().is_secure() && circuit.params().ring_degree() == 8192);
     assert!(circuit.key_bytes() <= 150_000_000 && circuit.memory_bytes() <= 1 << 30);
     // Zhu et al.: 25 + 6250 products and 24 + 5 * 24 rotations in the convolutions.
-    let published = Options { method: Packing::ChannelWise, key_bytes: u64::MAX, ..Options::default() };
+    let published =
+        PackedOptions { method: Packing::ChannelWise, key_bytes: u64::MAX, ..PackedOptions::default() };
     let published = Circuit::compile(&network, &published).unwrap().counts();
     assert!(published.plain_products >= 5 * 25 + 6250 && published.hoisted_rotations >= 144);
     assert!(circuit.counts().plain_products * 10 < published.plain_products);
     let fourth = mnist(&[0.1773, 0.5, 0.128, 0.0, -0.001_328]);
-    check(&fourth.network(), &fourth.image, &Options::default());
+    check(&fourth.network(), &fourth.image, &PackedOptions::default());
 }
 
 #[test]
@@ -351,7 +352,7 @@ fn hidden_weights_take_wide_scales_and_a_flood() {
     b.dense(x, 5);
     let network = b.network();
     for method in [Packing::Auto, Packing::ChannelWise] {
-        let options = Options { hide_weights: true, precision_bits: 6, ..options(512, method) };
+        let options = PackedOptions { hide_weights: true, precision_bits: 6, ..options(512, method) };
         let (circuit, _) = check(&network, &b.image, &options);
         assert!(circuit.program().width >= 2);
         // The flood is 2^40 sqrt(2 N) above the error bound that ciphertexts carry without it.
@@ -365,7 +366,7 @@ fn hidden_weights_take_wide_scales_and_a_flood() {
     let z = c.conv(y, square_conv(2, 4, 2, 1, 1, 0));
     let x = c.add(z, y);
     c.polynomial(x, &[0.3, 0.4, 0.1, -0.2, 0.0, 0.1, 0.05]);
-    let wide = Options { hide_weights: true, precision_bits: 6, ..options(256, Packing::Auto) };
+    let wide = PackedOptions { hide_weights: true, precision_bits: 6, ..options(256, Packing::Auto) };
     check(&c.network(), &c.image, &wide);
     // What a flood does to the result is there: without one the error is far smaller.
     let plain = check(&network, &b.image, &options(512, Packing::Auto)).0;
@@ -381,10 +382,10 @@ fn too_deep_networks_are_refused_with_layers_and_levels() {
         x = b.polynomial(x, &[0.0, 0.0, 1.0]);
     }
     let network = b.network();
-    let Err(error) = Circuit::compile(&network, &Options::default()) else { panic!("accepted") };
+    let Err(error) = Circuit::compile(&network, &PackedOptions::default()) else { panic!("accepted") };
     let PackedError::Depth { depth: 80, layers, .. } = &error else { panic!("{error}") };
     assert!(layers.contains("'linear0' 1") && layers.contains("'poly79' 1"), "{layers}");
-    let small = Options { ring_degree: 4096, ..Options::default() };
+    let small = PackedOptions { ring_degree: 4096, ..PackedOptions::default() };
     let shallow = mnist(&[0.0, 0.0, 1.0]).network();
     assert!(matches!(Circuit::compile(&shallow, &small), Err(PackedError::Depth { depth: 5, .. })));
 }
@@ -402,7 +403,7 @@ fn long_chains_of_squares_keep_their_scale() {
     };
     // With 29 levels the table leaves scales for 8 bits.
     for (squares, precision_bits) in [(21, 10), (25, 10), (29, 8)] {
-        let secure = Options { security: 128, precision_bits, ..options(32768, Packing::Auto) };
+        let secure = PackedOptions { security: 128, precision_bits, ..options(32768, Packing::Auto) };
         let circuit = Circuit::compile(&chain(squares).network(), &secure).unwrap();
         assert!(circuit.params.is_secure());
         let scale = circuit.choices().scale;

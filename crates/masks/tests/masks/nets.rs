@@ -1,7 +1,7 @@
 //! Small networks for every trust model.
 
 use super::builder::Net;
-use hushnet_layers::packed::{Circuit, GraphSpec, Options};
+use hushnet_layers::packed::{Circuit, GraphSpec, PackedOptions};
 use hushnet_mpc::{memory_pair, ot::one_of_n, OtKind, Party, Session};
 use hushnet_runtime::non_interactive::NonInteractivePlan;
 use hushnet_runtime::plan::{PlanError, PlanOptions, TensorBytes};
@@ -267,12 +267,12 @@ fn packed(hide: bool) -> NonInteractivePlan {
         ("d".to_owned(), numbers(3, 4)),
     ]);
     let network = spec.check(&arrays).unwrap();
-    let options = Options {
+    let options = PackedOptions {
         security: 0,
         ring_degree: 256,
         hide_weights: hide,
         precision_bits: 8,
-        ..Options::default()
+        ..PackedOptions::default()
     };
     let circuit = Circuit::compile(&network, &options).unwrap();
     let (p, i) = (circuit.params(), circuit.interface().spec());

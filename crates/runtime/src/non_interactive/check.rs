@@ -10,8 +10,8 @@ use crate::plan::{
 };
 use crate::public::told_bound;
 use hushnet_layers::ckks_batch::{
-    Circuit, CircuitError, CircuitSpec, LinearSpec as CircuitLinear, StageKind as CircuitKind,
-    StageSpec as CircuitStage, TensorSpec as CircuitTensor,
+    Circuit, CircuitError, CircuitLinear, CircuitSpec, StageKind as CircuitKind, StageSpec as CircuitStage,
+    TensorSpec as CircuitTensor,
 };
 use hushnet_rlwe::batch::TAIL;
 use hushnet_rlwe::ckks::CkksParams;

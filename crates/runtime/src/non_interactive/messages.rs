@@ -105,7 +105,7 @@ pub(super) fn largest_frame(plan: &NonInteractivePlan) -> usize {
 
 /// Exact bytes of a session that serves blocks of so many images, frame headers included: keys once, then up and down.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, serde::Serialize)]
-pub struct Traffic {
+pub struct SessionBytes {
     /// Evaluation keys.
     pub keys: u64,
     /// Ciphertexts up, for a block.
@@ -116,12 +116,12 @@ pub struct Traffic {
 
 /// Exact bytes, from the plan alone.
 #[must_use]
-pub fn predict(plan: &NonInteractivePlan) -> Traffic {
+pub fn predict(plan: &NonInteractivePlan) -> SessionBytes {
     let params = plan.params();
     let sum = |links: &[Link], fresh: bool| -> u64 {
         links.iter().map(|l| Parcel::new(params, l, fresh).total()).sum()
     };
-    Traffic {
+    SessionBytes {
         keys: keys(params, &KeysNeeded::of(plan)).iter().map(|k| (k.bytes + HEADER) as u64).sum(),
         up: sum(plan.uploads(), true),
         down: sum(plan.downloads(), false),
@@ -132,7 +132,7 @@ pub fn predict(plan: &NonInteractivePlan) -> Traffic {
 #[must_use]
 pub fn cost(plan: &NonInteractivePlan, images: usize) -> Cost {
     let (params, blocks) = (plan.params(), images.div_ceil(plan.block_images().max(1)));
-    let Traffic { keys, up, down } = predict(plan);
+    let SessionBytes { keys, up, down } = predict(plan);
     let of = |stage: &StageSpec| -> Sent {
         let sum = |links: &[Link], fresh: bool| -> u64 {
             let own = links.iter().filter(|l| l.stage == stage.name);

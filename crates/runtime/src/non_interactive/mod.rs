@@ -32,7 +32,7 @@ pub use engine::server::{Answer, ServerEngine};
 pub use engine::{EvaluationKeys, KeysNeeded};
 pub use kept::KeyFolder;
 pub use key_store::{KeyPolicy, KeyStore};
-pub use messages::{cost, predict, Traffic};
+pub use messages::{cost, predict, SessionBytes};
 pub use packed::PackedParts;
 pub use plan::{Link, NonInteractive, NonInteractivePlan};
 pub use server::{KeepingKeys, NonInteractiveModel};

@@ -6,7 +6,7 @@ use super::*;
 use crate::plan::TensorBytes;
 use crate::wire::{Frame, FrameBuilder, Kind};
 use crate::{Compute, Error, Input, InputData, PlanError, PlanOptions};
-use hushnet_layers::packed::{Circuit, GraphSpec, Network, Options};
+use hushnet_layers::packed::{Circuit, GraphSpec, Network, PackedOptions};
 use serde_json::{json, Value};
 use std::collections::BTreeMap;
 use std::ops::ControlFlow;
@@ -66,12 +66,12 @@ fn net(hide: bool) -> Net {
 pub(super) fn bounded(hide: bool, bound: f64) -> Net {
     let (spec, arrays) = network(bound);
     let network = spec.check(&arrays).unwrap();
-    let options = Options {
+    let options = PackedOptions {
         security: 0,
         ring_degree: 256,
         hide_weights: hide,
         precision_bits: 8,
-        ..Options::default()
+        ..PackedOptions::default()
     };
     let circuit = Circuit::compile(&network, &options).unwrap();
     let (p, i) = (circuit.params(), circuit.interface().spec());
@@ -239,12 +239,12 @@ fn what_clients_receive_does_not_tell_weights_nor_which_are_zero() {
     assert!(matches!(NonInteractiveModel::new(&public, Compute::default()), Err(Error::Plan(_))));
     // Zero weights change nothing that the client is told, but scales where they change norms.
     let (spec, mut arrays) = network(900.0);
-    let options = Options {
+    let options = PackedOptions {
         security: 0,
         ring_degree: 256,
         hide_weights: true,
         precision_bits: 8,
-        ..Options::default()
+        ..PackedOptions::default()
     };
     let before = Circuit::compile(&spec.check(&arrays).unwrap(), &options).unwrap();
     for values in ["a", "c", "e"].map(|k| arrays[k].clone()).iter_mut().zip(["a", "c", "e"]) {

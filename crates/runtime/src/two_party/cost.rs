@@ -11,7 +11,7 @@ use serde::{Deserialize, Serialize};
 
 /// Bytes and rounds of a phase; up is from the client to the server.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Traffic {
+pub struct PhaseCost {
     /// From the client.
     pub bytes_up: u64,
     /// From the server.
@@ -24,7 +24,7 @@ pub struct Traffic {
     pub server_turns: u64,
 }
 
-impl Traffic {
+impl PhaseCost {
     fn between(before: &Cost, after: &Cost) -> Self {
         Self {
             bytes_up: after.bytes_sent_by_1 - before.bytes_sent_by_1,
@@ -42,7 +42,7 @@ impl Traffic {
     }
 }
 
-impl std::ops::AddAssign for Traffic {
+impl std::ops::AddAssign for PhaseCost {
     fn add_assign(&mut self, o: Self) {
         self.bytes_up += o.bytes_up;
         self.bytes_down += o.bytes_down;
@@ -89,11 +89,11 @@ impl Extensions {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Prediction {
     /// Greeting, base OTs, public key.
-    pub setup: Traffic,
+    pub setup: PhaseCost,
     /// The first group of images, stage by stage.
-    pub stages: Vec<Traffic>,
+    pub stages: Vec<PhaseCost>,
     /// The first group in all, its announcement included.
-    pub total: Traffic,
+    pub total: PhaseCost,
     /// Work of the OT extensions in every stage, both directions together.
     pub extensions: Vec<Extensions>,
     /// AND gates garbled in every stage.
@@ -112,7 +112,7 @@ pub fn predict(plan: &TwoPartyPlan, layers: &Layers, kind: OtKind, images: usize
     let begin = account.begin(images);
     let mut extensions = Vec::with_capacity(plan.stages().len());
     let mut gates = Vec::with_capacity(plan.stages().len());
-    let stages: Vec<Traffic> = (0..plan.stages().len())
+    let stages: Vec<PhaseCost> = (0..plan.stages().len())
         .map(|i| {
             let (before, garbled) = (Extensions::of(&account.model), account.model.gates());
             let traffic = account.stage(plan, layers, i, images);
@@ -146,7 +146,7 @@ pub fn choose(plan: &TwoPartyPlan, layers: &Layers, images: usize) -> OtKind {
 pub fn session(plan: &TwoPartyPlan, images: usize) -> Result<plan::Cost, Error> {
     let layers = Layers::new(plan)?;
     let predicted = predict(plan, &layers, choose(plan, &layers, images), images);
-    let sent = |t: &Traffic| Sent { bytes_up: t.bytes_up, bytes_down: t.bytes_down, rounds: t.rounds };
+    let sent = |t: &PhaseCost| Sent { bytes_up: t.bytes_up, bytes_down: t.bytes_down, rounds: t.rounds };
     Ok(plan::Cost {
         images,
         blocks: 1,
@@ -196,14 +196,14 @@ impl Account {
         drawn.drawn().map(|n| n.min(most))
     }
 
-    fn count(&mut self, f: impl FnOnce(&mut CostModel)) -> Traffic {
+    fn count(&mut self, f: impl FnOnce(&mut CostModel)) -> PhaseCost {
         let before = self.model.cost();
         f(&mut self.model);
-        Traffic::between(&before, &self.model.cost())
+        PhaseCost::between(&before, &self.model.cost())
     }
 
     /// The set-up of a session with a client that holds so many bytes of set-ups already, by family.
-    pub(super) fn setup(&mut self, layers: &Layers, held: &[usize]) -> Traffic {
+    pub(super) fn setup(&mut self, layers: &Layers, held: &[usize]) -> PhaseCost {
         self.count(|m| {
             m.message(Party::One, HELLO as u64);
             mpc::setup_cost(m);
@@ -217,7 +217,7 @@ impl Account {
         (0..plan.stages().len()).map(|index| group.stage(plan, layers, index, images).bytes_up).sum()
     }
 
-    pub(super) fn begin(&mut self, images: usize) -> Traffic {
+    pub(super) fn begin(&mut self, images: usize) -> PhaseCost {
         self.count(|m| m.message(Party::One, begin_len(images) as u64))
     }
 
@@ -227,7 +227,7 @@ impl Account {
         layers: &Layers,
         index: usize,
         images: usize,
-    ) -> Traffic {
+    ) -> PhaseCost {
         let ahead = self.ahead(plan, layers, index, images);
         self.count(|m| {
             protocol(plan, layers, (index, images), m);

@@ -1,8 +1,19 @@
-//! Both sides private (`docs/two-party.md`): linear layers on coefficient-packed ciphertexts, everything else on
+//! Both sides private (`docs/two-party.md`): linear layers and products of shared matrices on ciphertexts ([`methods`]), everything else on
 //! additive shares modulo 2^l. The client learns the output (or the label), the server nothing but shapes.
 //!
 //! [`TwoPartyPlan`] is the checked plan, [`TwoPartyClient`] the client's session, [`TwoPartyModel`] the server's prepared
 //! weights, [`cost::predict`] the exact bytes and rounds of both.
+//!
+//! Where to read what:
+//!
+//! | question | files |
+//! |---|---|
+//! | what a plan may say | `check`, `check_local`, `plan`, `reach`, `flow` |
+//! | how a session runs, stage by stage | `handshake`, `client`, `server`, `shares` (what both parties do alike), `frames` (over sockets) |
+//! | how a stage is computed | `methods` (weights), `matrix_product` (two shared operands), `nonlinear` (comparisons), `elementwise`, `hard_swish` (functions) |
+//! | what it costs | `cost` (bytes, rounds), `work` (processor time), `memory`, `network` |
+//! | what is kept | `stored` (the client's set-ups), `prepared` (the server's preparations) |
+//! | what was measured | `trace`, `meter` |
 
 mod check;
 mod check_local;
@@ -84,11 +95,8 @@ fn layer_error(e: LayerError) -> Error {
     }
 }
 
-fn peer_words(e: &CipherError) -> Error {
-    peer_words_of(e)
-}
-
-fn peer_words_of(e: &dyn std::error::Error) -> Error {
+/// The error of words that a peer sent.
+fn peer_words(e: &dyn std::error::Error) -> Error {
     ProtocolError::Message { kind: "ciphertext", detail: e.to_string() }.into()
 }
 

@@ -1,6 +1,6 @@
 //! What a two-party run measured, beside what was predicted.
 
-use super::cost::Traffic;
+use super::cost::PhaseCost;
 use super::handshake::kind_name;
 use super::meter::Waited;
 use super::plan::TwoPartyPlan;
@@ -24,7 +24,7 @@ pub struct Phase {
     /// Times that this party turned from sending to receiving.
     pub turns: u64,
     /// What was predicted.
-    pub predicted: Traffic,
+    pub predicted: PhaseCost,
 }
 
 /// What is measured of a stage.
@@ -126,7 +126,7 @@ impl Gauge {
     }
 
     /// Adds what has passed to `phase`.
-    pub(super) fn stop(&self, stats: Stats, predicted: Traffic, phase: &mut Phase) {
+    pub(super) fn stop(&self, stats: Stats, predicted: PhaseCost, phase: &mut Phase) {
         let (sent, received) = (
             stats.bytes_sent - self.before.0.bytes_sent,
             stats.bytes_received - self.before.0.bytes_received,

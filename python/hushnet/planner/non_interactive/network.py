@@ -200,11 +200,6 @@ class Network:
     # running
 
     @property
-    def input_shape(self) -> tuple[int, ...]:
-        """Of an image of the first input."""
-        return next(iter(self.inputs.values()))
-
-    @property
     def first(self) -> str:
         """The tensor of the graph (or of the head) that is encrypted."""
         return next(iter(self.inputs)) if self.head is None else self.head.outputs[0]

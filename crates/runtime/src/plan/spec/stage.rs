@@ -2,7 +2,7 @@
 
 use super::grammar::{rule, Operands};
 use super::{FunctionSpec, LinearSpec, OpSpec};
-use hushnet_layers::packed::{Choices, GraphSpec, Options};
+use hushnet_layers::packed::{Choices, GraphSpec, PackedOptions};
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 
@@ -232,7 +232,7 @@ pub struct NetworkSpec {
     pub network: Option<GraphSpec>,
     /// How it was compiled; server only.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub options: Option<Options>,
+    pub options: Option<PackedOptions>,
     /// What the search chose; server only.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub choices: Option<Choices>,

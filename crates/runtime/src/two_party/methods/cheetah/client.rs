@@ -1,11 +1,9 @@
 //! The client's side of `cheetah` stages: key, requests, opening.
 
-use super::super::coefficients::client::{fresh_seed, Asked, CoefficientSecret};
+use super::super::coefficients::client::{fresh_seed, CoefficientSecret};
 use super::super::{ClientHalf, Opening};
 use super::Layout;
 use crate::error::Error;
-use hushnet_layers::batch::LayerError;
-use hushnet_layers::cheetah::CheetahClient;
 use hushnet_rlwe::packed::PackedClient;
 use std::sync::Arc;
 
@@ -16,27 +14,4 @@ pub(super) fn open(layout: Arc<Layout>, opening: &mut Opening<'_>) -> Result<Box
     opening.channel.send(&key.public_key(&seed, opening.prg)?.to_bytes()?)?;
     opening.channel.flush()?;
     Ok(Box::new(CoefficientSecret { layout, key }))
-}
-
-impl Asked for CheetahClient {
-    fn request(
-        &self,
-        key: &PackedClient,
-        seed: &[u8; 32],
-        number: u32,
-        tile: usize,
-        share: &[u64],
-    ) -> Result<Vec<u8>, LayerError> {
-        self.request(key, seed, number, tile, share)
-    }
-
-    fn open(
-        &self,
-        key: &PackedClient,
-        tile: usize,
-        answer: &[u8],
-        own: &mut [u64],
-    ) -> Result<(), LayerError> {
-        self.open(key, tile, answer, own)
-    }
 }

@@ -1,10 +1,9 @@
 //! The server's side of `cheetah` stages: weights, answers.
 
-use super::super::coefficients::server::{read_key, Answering, CoefficientWeights};
+use super::super::coefficients::server::{read_key, CoefficientWeights};
 use super::super::{Preparing, ServerHalf};
 use super::Layout;
 use crate::error::Error;
-use hushnet_layers::batch::LayerError;
 use hushnet_layers::cheetah::CheetahLinear;
 use hushnet_rlwe::packed::PackedServer;
 use std::sync::Arc;
@@ -25,23 +24,4 @@ pub(super) fn prepare(layout: Arc<Layout>, preparing: &Preparing<'_>) -> Result<
 /// Reads and checks a client's message.
 fn accept(layout: &Layout, message: &[u8]) -> Result<PackedServer, Error> {
     read_key(&layout.context, message)
-}
-
-impl Answering<PackedServer> for CheetahLinear {
-    fn answer(
-        &self,
-        keys: &PackedServer,
-        seed: &[u8; 32],
-        number: u32,
-        tile: usize,
-        request: &[u8],
-        share: &[u64],
-        own: &mut [u64],
-    ) -> Result<Vec<u8>, LayerError> {
-        self.answer(keys, seed, number, tile, request, share, own)
-    }
-
-    fn weight_bytes(&self) -> usize {
-        self.weight_bytes()
-    }
 }

@@ -4,35 +4,12 @@ use super::super::{tiles, ClientHalf, Job};
 use super::Staged;
 use crate::error::Error;
 use crate::two_party::layer_error;
-use hushnet_layers::batch::LayerError;
+use hushnet_layers::cheetah::AskTiles;
 use hushnet_mpc::Session;
 use hushnet_ring::{ledger, Prg};
 use hushnet_rlwe::packed::PackedClient;
 use hushnet_rlwe::uses;
 use std::sync::Arc;
-
-/// A stage that a client asks for, tile by tile.
-pub(in super::super) trait Asked {
-    /// The request for a tile of an image, from the client's share of the image. `seed` is the image's, `number` the stage's index in the plan.
-    ///
-    /// # Errors
-    /// What the layer refuses.
-    fn request(
-        &self,
-        key: &PackedClient,
-        seed: &[u8; 32],
-        number: u32,
-        tile: usize,
-        share: &[u64],
-    ) -> Result<Vec<u8>, LayerError>;
-
-    /// Reads the answer to a tile into the client's share of the output.
-    ///
-    /// # Errors
-    /// What the layer refuses.
-    fn open(&self, key: &PackedClient, tile: usize, answer: &[u8], own: &mut [u64])
-        -> Result<(), LayerError>;
-}
 
 /// What a client holds for a session. No `Debug`.
 pub(in super::super) struct CoefficientSecret<L> {
@@ -48,7 +25,7 @@ pub(in super::super) fn fresh_seed(prg: &mut Prg) -> [u8; 32] {
     seed
 }
 
-impl<L: Staged<Stage: Asked>> ClientHalf for CoefficientSecret<L> {
+impl<L: Staged<Stage: AskTiles>> ClientHalf for CoefficientSecret<L> {
     fn ask(&self, session: &mut Session, job: &Job<'_>) -> Result<Vec<u64>, Error> {
         let (stage, key, number) = (self.layout.stages().get(job.stage)?, &self.key, job.stage as u32);
         tiles::ask(

@@ -4,33 +4,10 @@ use super::super::{tiles, Job, ServerHalf, ServerSession, Stages};
 use super::Staged;
 use crate::error::Error;
 use crate::two_party::{layer_error, peer_words};
-use hushnet_layers::batch::LayerError;
+use hushnet_layers::cheetah::AnswerTiles;
 use hushnet_mpc::{Channel, Session};
 use hushnet_rlwe::packed::{PackedContext, PackedPublicKey, PackedServer};
 use std::sync::Arc;
-
-/// A stage with its weights, which answers tile by tile under a client's keys.
-pub(in super::super) trait Answering<K>: Send + Sync {
-    /// The answer to a tile of an image; `share` is the server's share of the image, `own` receives its results. `seed` is the image's, `number`
-    /// the stage's index in the plan.
-    ///
-    /// # Errors
-    /// What the layer refuses.
-    #[allow(clippy::too_many_arguments)] // The image's part, the tile's part and both shares.
-    fn answer(
-        &self,
-        keys: &K,
-        seed: &[u8; 32],
-        number: u32,
-        tile: usize,
-        request: &[u8],
-        share: &[u64],
-        own: &mut [u64],
-    ) -> Result<Vec<u8>, LayerError>;
-
-    /// Bytes that the weights take, as they are and in evaluation form.
-    fn weight_bytes(&self) -> usize;
-}
 
 /// The weights of all stages. No `Debug`.
 pub(in super::super) struct CoefficientWeights<L, W, K> {
@@ -58,7 +35,7 @@ pub(in super::super) fn read_key(context: &PackedContext, message: &[u8]) -> Res
 impl<L, W, K> ServerHalf for CoefficientWeights<L, W, K>
 where
     L: Staged,
-    W: Answering<K> + 'static,
+    W: AnswerTiles<K> + 'static,
     K: Send + Sync + 'static,
 {
     fn weight_bytes(&self) -> usize {
@@ -77,7 +54,7 @@ where
     }
 }
 
-impl<L: Staged, W: Answering<K>, K: Send + Sync> ServerSession for CoefficientServed<L, W, K> {
+impl<L: Staged, W: AnswerTiles<K>, K: Send + Sync> ServerSession for CoefficientServed<L, W, K> {
     fn answer(&self, session: &mut Session, job: &Job<'_>) -> Result<Vec<u64>, Error> {
         let layer = self.weights.stages.get(job.stage)?;
         tiles::answer(

@@ -1,11 +1,9 @@
 //! The client's side of `convfhe` stages: keys, requests, opening.
 
-use super::super::coefficients::client::{fresh_seed, Asked, CoefficientSecret};
+use super::super::coefficients::client::{fresh_seed, CoefficientSecret};
 use super::super::{ClientHalf, Opening};
 use super::Layout;
 use crate::error::Error;
-use hushnet_layers::batch::LayerError;
-use hushnet_layers::convfhe::ConvFheClient;
 use hushnet_rlwe::pack_lwe::MergeKeys;
 use hushnet_rlwe::packed::PackedClient;
 use std::sync::Arc;
@@ -22,27 +20,4 @@ pub(super) fn open(layout: Arc<Layout>, opening: &mut Opening<'_>) -> Result<Box
     opening.channel.send(&message)?;
     opening.channel.flush()?;
     Ok(Box::new(CoefficientSecret { layout, key }))
-}
-
-impl Asked for ConvFheClient {
-    fn request(
-        &self,
-        key: &PackedClient,
-        seed: &[u8; 32],
-        number: u32,
-        tile: usize,
-        share: &[u64],
-    ) -> Result<Vec<u8>, LayerError> {
-        self.request(key, seed, number, tile, share)
-    }
-
-    fn open(
-        &self,
-        key: &PackedClient,
-        tile: usize,
-        answer: &[u8],
-        own: &mut [u64],
-    ) -> Result<(), LayerError> {
-        self.open(key, tile, answer, own)
-    }
 }

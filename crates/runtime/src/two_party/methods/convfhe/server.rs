@@ -1,11 +1,10 @@
 //! The server's side of `convfhe` stages: weights, answers.
 
-use super::super::coefficients::server::{read_key, Answering, CoefficientWeights};
+use super::super::coefficients::server::{read_key, CoefficientWeights};
 use super::super::{Preparing, ServerHalf};
 use super::Layout;
 use crate::error::Error;
 use crate::two_party::peer_words;
-use hushnet_layers::batch::LayerError;
 use hushnet_layers::convfhe::{ConvFheDesign, ConvFheLinear, ConvFheSession};
 use hushnet_rlwe::pack_lwe::MergeKeys;
 use std::sync::Arc;
@@ -30,23 +29,4 @@ fn accept(layout: &Layout, message: &[u8]) -> Result<ConvFheSession, Error> {
     let keys =
         MergeKeys::from_bytes(layout.context.merge(), layout.spacing, rest).map_err(|e| peer_words(&e))?;
     Ok(ConvFheSession::new(server, keys))
-}
-
-impl Answering<ConvFheSession> for ConvFheLinear {
-    fn answer(
-        &self,
-        keys: &ConvFheSession,
-        seed: &[u8; 32],
-        number: u32,
-        tile: usize,
-        request: &[u8],
-        share: &[u64],
-        own: &mut [u64],
-    ) -> Result<Vec<u8>, LayerError> {
-        self.answer(keys, seed, number, tile, request, share, own)
-    }
-
-    fn weight_bytes(&self) -> usize {
-        self.weight_bytes()
-    }
 }

@@ -22,7 +22,7 @@ use super::{
 use crate::error::Error;
 use crate::plan::PlanError;
 use crate::two_party::plan::TwoPartyPlan;
-use crate::two_party::{layer_error, peer_words_of, reach};
+use crate::two_party::{layer_error, peer_words, reach};
 use hushnet_layers::batch::Geometry;
 use hushnet_layers::slots::{self, SlotClient, SlotError};
 use hushnet_mpc::garble::OddModulus;
@@ -85,7 +85,7 @@ fn method_of(name: &str) -> Result<slots::Method, String> {
 fn slot_error(e: SlotError) -> Error {
     match e {
         SlotError::Layer(e) => layer_error(e),
-        SlotError::Bfv(e @ BfvError::Damaged(_)) => peer_words_of(&e),
+        SlotError::Bfv(e @ BfvError::Damaged(_)) => peer_words(&e),
         other => internal(&other.to_string()),
     }
 }

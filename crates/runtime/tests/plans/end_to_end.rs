@@ -1,9 +1,6 @@
 //! Both parties over the in-process pipe: outputs equal a plain integer evaluation exactly.
-#![allow(clippy::unwrap_used)]
 
-mod common;
-
-use common::{conv, op, op_with, run_and_compare, small_net, Builder, Linear};
+use crate::common::{conv, op, op_with, run_and_compare, small_net, Builder, Linear};
 use serde_json::json;
 
 #[test]

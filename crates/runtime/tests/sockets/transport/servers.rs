@@ -1,7 +1,7 @@
 //! Servers that misbehave, and addresses where there is none.
 
-use super::common::{inputs, Batch, Rng};
 use super::{builder, open, CARRIERS};
+use crate::common::{inputs, Batch, Rng};
 use hushnet_runtime::channel::Channel;
 use hushnet_runtime::transport::{connect, ConnectOptions};
 use hushnet_runtime::wire::{FrameBuilder, Kind};

@@ -1,9 +1,6 @@
 //! What leaves its range stays the client's secret: client-aided runs with and without such values look the same on the wire.
-#![allow(clippy::unwrap_used)]
 
-mod common;
-
-use common::{inputs, load, op, Batch, Builder, Linear, Rng};
+use crate::common::{inputs, load, op, Batch, Builder, Linear, Rng};
 use hushnet_ring::pack;
 use hushnet_runtime::channel::{pipe, Channel, Pipe, Traffic};
 use hushnet_runtime::plan::{Plan, PlanError};

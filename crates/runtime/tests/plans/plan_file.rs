@@ -1,9 +1,6 @@
 //! Reading plans: every way in which a file can be wrong is a typed error.
-#![allow(clippy::unwrap_used)]
 
-mod common;
-
-use common::{conv, load, load_with, op, small_net, Builder, FileTensor, Linear};
+use crate::common::{conv, load, load_with, op, small_net, Builder, FileTensor, Linear};
 use hushnet_runtime::plan::spec::{KindSpec, Operands, StageKind, StageRule, GRAMMARS, STAGES};
 use hushnet_runtime::plan::{Engine, Limits, Plan, PlanError, PlanOptions, Trust};
 use hushnet_runtime::two_party::LINEAR_METHODS;
@@ -300,7 +297,7 @@ fn every_wrong_field_is_a_typed_error() {
 /// What a trust model allows is a table: the one that the check reads is the one in the documents.
 #[test]
 fn the_documents_have_the_grammar_that_the_check_reads() {
-    let text = include_str!("../../../docs/plan-format.md");
+    let text = include_str!("../../../../docs/plan-format.md");
     let row = |cells: &[&str]| {
         cells.iter().fold(String::from("|"), |line, c| {
             line + &if c.is_empty() { " |".to_owned() } else { format!(" {c} |") }

@@ -1,13 +1,10 @@
 //! Server and client over sockets: sessions, TLS, metrics, time and the end; faults of either side stand beside it.
-#![allow(clippy::unwrap_used)]
 
 mod clients;
-#[path = "../common/mod.rs"]
-mod common;
 mod servers;
 
+use crate::common::{compare, inputs, small_net, Batch, Builder, Linear, Rng};
 use clients::{connect_from, Raw, ELSEWHERE};
-use common::{compare, inputs, small_net, Batch, Builder, Linear, Rng};
 use hushnet_runtime::error::code;
 use hushnet_runtime::transport::{connect, ConnectOptions, Server, ServerLimits, ServerOptions, TlsFiles};
 use hushnet_runtime::wire::{FrameBuilder, Hello, Kind};

@@ -1,9 +1,6 @@
 //! What a peer or a file may hold: arbitrary, cut and changed bytes are typed errors, never a panic. `fuzz/` searches on.
-#![allow(clippy::unwrap_used)]
 
-mod common;
-
-use common::{small_net, Linear};
+use crate::common::{small_net, Linear};
 use hushnet_mpc::MpcError;
 use hushnet_runtime::channel::{pipe, Channel};
 use hushnet_runtime::plan::{Plan, PlanOptions};
@@ -35,7 +32,7 @@ fn plan() -> &'static Plan {
 }
 
 /// A two-party plan as `hushnet compile` writes it.
-const TWO_PARTY: &[u8] = include_bytes!("fixtures/two_party.hush");
+const TWO_PARTY: &[u8] = include_bytes!("../fixtures/two_party.hush");
 
 fn two_party() -> &'static TwoPartyModel {
     static MODEL: OnceLock<TwoPartyModel> = OnceLock::new();

@@ -1,11 +1,8 @@
 //! A server as operators run it: several models, tokens, certificates of clients, limits by peer, pages and metrics.
-#![allow(clippy::unwrap_used)]
 
-#[path = "../common/mod.rs"]
-mod common;
 mod operators;
 
-use common::{compare, inputs, small_net, Batch, Builder, Linear, Rng};
+use crate::common::{compare, inputs, small_net, Batch, Builder, Linear, Rng};
 use hushnet_runtime::channel::Channel;
 use hushnet_runtime::error::code;
 use hushnet_runtime::session::AnyPlan;

@@ -1,9 +1,6 @@
 //! Every client operation against straightforward code, on odd shapes, in streamed and whole form.
-#![allow(clippy::unwrap_used)]
 
-mod common;
-
-use common::{compare, op, op_with, run, Batch, Builder, Rng};
+use crate::common::{compare, op, op_with, run, Batch, Builder, Rng};
 use hushnet_runtime::Error;
 use proptest::prelude::*;
 use serde_json::{json, Value};

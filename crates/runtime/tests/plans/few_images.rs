@@ -1,9 +1,6 @@
 //! Client-aided inference on few images: exact, with the bytes that the plan says, over pipes and sockets, whatever a peer sends.
-#![allow(clippy::unwrap_used)]
 
-mod common;
-
-use common::{compare, conv, inputs, load, load_with, op, small_net, Batch, Builder, Linear, Rng};
+use crate::common::{compare, conv, inputs, load, load_with, op, small_net, Batch, Builder, Linear, Rng};
 use hushnet_runtime::channel::{pipe, Channel};
 use hushnet_runtime::plan::{Limits, Plan, PlanOptions};
 use hushnet_runtime::transport::{connect, ConnectOptions, Server, ServerOptions};
