@@ -137,7 +137,7 @@ class Info(ctypes.Structure):
 libc = ctypes.CDLL(None)
 libc.mallinfo2.restype = Info
 libc.malloc.restype, libc.malloc.argtypes = ctypes.c_void_p, [ctypes.c_size_t]
-server = hushnet.serve(sys.argv[1], max_sessions=4, threads=1)
+server = hushnet.serve(sys.argv[1], max_sessions=int(sys.argv[2]), threads=int(sys.argv[3]))
 print(server.port, flush=True)
 for line in sys.stdin:
     while any(server.stats()[what] for what in ("active", "guests", "waiting")):
@@ -155,11 +155,15 @@ for line in sys.stdin:
 SLACK = 96 << 10
 
 
-def grown(network: service.Network, sessions: int, planted: int = 0) -> int:
-    """Bytes that a server holds more after so many sessions than after the first ones, two at a time."""
-    child = subprocess.Popen(
-        [sys.executable, "-c", COUNTING, str(network.plan)], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
-    )
+def grown(network: service.Network, sessions: int, planted: int = 0, at_once: int = 2, threads: int = 1) -> int:
+    """Bytes that a server holds more after so many sessions than after the first ones, two at a time.
+
+    Args:
+        at_once: sessions at a time after the first ones.
+        threads: of the server; 0: those of the machine, and each session's work begins on a thread of its own.
+    """
+    command = [sys.executable, "-c", COUNTING, str(network.plan), str(max(4, at_once)), str(threads)]
+    child = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
     assert child.stdin is not None and child.stdout is not None
     url = f"hush://127.0.0.1:{int(child.stdout.readline())}"
 
@@ -172,8 +176,8 @@ def grown(network: service.Network, sessions: int, planted: int = 0) -> int:
         for _ in range(count):
             right(network, url)
 
-    def work(count: int) -> None:
-        threads = [threading.Thread(target=come, args=(count // 2,)) for _ in range(2)]
+    def work(count: int, at_once: int = 2) -> None:
+        threads = [threading.Thread(target=come, args=(count // at_once,)) for _ in range(at_once)]
         for thread in threads:
             thread.start()
         for thread in threads:
@@ -182,7 +186,7 @@ def grown(network: service.Network, sessions: int, planted: int = 0) -> int:
     try:
         work(12)
         first = held(0)
-        work(sessions)
+        work(sessions, at_once)
         more = held(planted) - first
         for _ in range(8):
             # a connection's last words may still be on their way
@@ -205,3 +209,10 @@ def test_nothing_is_kept_of_sessions_that_have_ended(trust: str, tmp_path: Path)
     assert grown(network, 24) < SLACK
     if trust == "client-aided":
         assert grown(network, 24, planted=24) > SLACK, "four kilobytes that each session leaves are found"
+
+
+@pytest.mark.skipif(not hasattr(ctypes.CDLL(None), "mallinfo2"), reason="the C library does not count live bytes")
+def test_more_sessions_at_once_leave_no_more_behind(tmp_path: Path) -> None:
+    # The threads of the machine may keep 64 MiB each. Those of sessions, eight here, kept as much each.
+    network = service.tiny("non-interactive", tmp_path)
+    assert grown(network, 24, at_once=8, threads=0) < 45 * MIB

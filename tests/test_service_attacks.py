@@ -15,6 +15,8 @@ from typing import Any
 import hushnet
 import numpy as np
 import pytest
+from hushnet_bench import faults
+from onnx import TensorProto, helper
 
 from tests.test_serve import served
 from tests.test_telemetry import ROWS, network
@@ -102,6 +104,55 @@ def test_a_peer_that_sends_no_more_gives_its_place(server: tuple[Any, dict[str, 
             one.shutdown(socket.SHUT_WR)
         assert until(lambda: metric(about, "clients_guests") == 0)
         answered(about)
+
+
+def test_a_guest_that_is_not_read_and_leaves_is_gone(server: tuple[Any, dict[str, Any]]) -> None:
+    _, about = server
+    hello, first, *_ = faults.record(about["port"], ROWS[:1]).frames
+    # More frames than a guest's are read, none of them work, and too few of them to go on with.
+    pieces = [first[:12] + (1).to_bytes(4, "little") + bytes([byte]) for byte in first[16:24]]
+    assert len(pieces) == 8 and len(first) > 24
+    with peer(about) as one:
+        one.sendall(hello + b"".join(pieces))
+        assert until(lambda: metric(about, "clients_guests") == 1)
+        time.sleep(0.3)
+    begun = time.monotonic()
+    assert until(lambda: metric(about, "clients_guests") == 0)
+    assert time.monotonic() - begun < 3, "not only when nothing has come for five seconds"
+
+
+def computed(about: dict[str, Any], blocks: int) -> bool:
+    return until(lambda: metric(about, "blocks_total") >= blocks)
+
+
+def wide(path: Path) -> Path:
+    """A layer whose answer has 35 MB, for 60 kB of a question."""
+    rng, value = np.random.default_rng(1), helper.make_tensor_value_info
+    weights = helper.make_tensor("w", TensorProto.FLOAT, (6, 2048), rng.normal(0, 0.5, 6 * 2048).astype(np.float32))
+    ends = [value("x", TensorProto.FLOAT, ["n", 6])], [value("y", TensorProto.FLOAT, ["n", 2048])]
+    graph = helper.make_graph([helper.make_node("MatMul", ["x", "w"], ["y"])], "wide", *ends, [weights])
+    hushnet.compile(helper.make_model(graph), trust="client-aided", calibration=ROWS).save(path)
+    return path
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="reads /proc")
+def test_answers_that_nobody_reads_are_of_one_session_at_a_time(tmp_path: Path) -> None:
+    limits = ("--max-sessions", 1, "--patience", 0.3, "--line", 60, "--idle-timeout", 60)
+    with served(wide(tmp_path / "wide.hush"), *limits) as (process, about, _), ExitStack() as stack:
+        recorded = faults.record(about["port"], ROWS[:1])
+        before, blocks = resident(process), metric(about, "blocks_total")
+        for number in range(8):
+            one = stack.enter_context(socket.socket())
+            one.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 1024)
+            one.settimeout(20)
+            one.connect(("127.0.0.1", about["port"]))
+            one.sendall(recorded.stream)
+            assert computed(about, blocks + number + 1)
+        time.sleep(0.5)
+        assert metric(about, "sessions_active") == 1, "what waits for a peer is in use"
+        held = resident(process) - before
+        answered(about)
+    assert held < 2 * about["session_memory"]["session"], f"{held >> 20} MiB for eight deaf peers"
 
 
 def test_peers_that_read_nothing_keep_nobody_waiting(server: tuple[Any, dict[str, Any]]) -> None:

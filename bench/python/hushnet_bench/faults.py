@@ -5,11 +5,13 @@ from __future__ import annotations
 import random
 import socket
 import struct
+import subprocess
 import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
+from pathlib import Path
 
 import hushnet
 import numpy as np
@@ -203,6 +205,130 @@ def idle(port: int, _: Recorded, rng: random.Random) -> None:
         time.sleep(rng.uniform(0.05, 0.5))
 
 
+def reordered_close(port: int, session: Recorded, rng: random.Random) -> None:
+    """Says goodbye, and closes its half or not, before frames that should stand before that."""
+    frames = list(session.frames)
+    end = frames.pop()
+    at = rng.randrange(len(frames) + 1)
+    with _connected(port) as peer:
+        _say(peer, b"".join(frames[:at]) + end)
+        if rng.random() < 0.5:
+            with suppress(OSError):
+                peer.shutdown(socket.SHUT_WR)
+        _say(peer, b"".join(frames[at:]) + end)
+        _heard(peer, 0.5)
+
+
+def websocket(port: int, session: Recorded, rng: random.Random) -> None:
+    """A WebSocket, then pings, pieces without end, a close with frames behind it, or nothing more."""
+    with _connected(port) as peer:
+        _say(peer, WEBSOCKET)
+        for _ in range(rng.randrange(1, 6)):
+            code, final = rng.choice([(2, True), (2, False), (0, False), (9, True), (8, True), (3, True)])
+            payload = rng.choice(session.frames) if code in (0, 2) else rng.randbytes(rng.randrange(126))
+            _say(peer, _masked(code, final, payload, rng.randbytes(4)))
+        _heard(peer, rng.uniform(0.05, 0.5))
+
+
+WEBSOCKET = b"\r\n".join(
+    [
+        b"GET /ws HTTP/1.1",
+        b"Host: 127.0.0.1",
+        b"Upgrade: websocket",
+        b"Connection: Upgrade",
+        b"Sec-WebSocket-Version: 13",
+        b"Sec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==",
+        b"",
+        b"",
+    ]
+)
+
+
+def _masked(code: int, final: bool, payload: bytes, mask: bytes) -> bytes:
+    """A frame of a WebSocket's client (RFC 6455, 5.2)."""
+    length = len(payload)
+    if length < 126:
+        size = bytes([128 | length])
+    elif length < 1 << 16:
+        size = bytes([128 | 126]) + length.to_bytes(2, "big")
+    else:
+        size = bytes([128 | 127]) + length.to_bytes(8, "big")
+    key = np.frombuffer((mask * (length // 4 + 1))[:length], np.uint8)
+    return bytes([128 * final | code]) + size + mask + (np.frombuffer(payload, np.uint8) ^ key).tobytes()
+
+
 FAULTS: dict[str, Fault] = {
-    f.__name__: f for f in (cut, slow, garbage, half_open, reordered, flipped, hoarder, deaf, idle)
+    f.__name__: f
+    for f in (cut, slow, garbage, half_open, reordered, reordered_close, websocket, flipped, hoarder, deaf, idle)
 }
+
+# Between a program and the C library: the wall clock goes wrong by the seconds that a file holds. Clocks that measure
+# time are left alone, as they are when a clock is set.
+CLOCK = r"""
+#define _GNU_SOURCE
+#include <dlfcn.h>
+#include <fcntl.h>
+#include <stdlib.h>
+#include <sys/mman.h>
+#include <sys/time.h>
+#include <time.h>
+
+static volatile long *wrong;
+
+__attribute__((constructor)) static void begin(void) {
+    const char *path = getenv("HUSHNET_WRONG_CLOCK");
+    int file = path ? open(path, O_RDONLY) : -1;
+    void *at = file < 0 ? MAP_FAILED : mmap(0, sizeof(long), PROT_READ, MAP_SHARED, file, 0);
+    wrong = at == MAP_FAILED ? 0 : at;
+}
+
+static long by(void) { return wrong ? *wrong : 0; }
+
+int clock_gettime(clockid_t which, struct timespec *out) {
+    static int (*real)(clockid_t, struct timespec *);
+    if (!real) real = dlsym(RTLD_NEXT, "clock_gettime");
+    int failed = real(which, out);
+    if (!failed && (which == CLOCK_REALTIME || which == CLOCK_REALTIME_COARSE)) out->tv_sec += by();
+    return failed;
+}
+
+time_t time(time_t *out) {
+    struct timespec now;
+    clock_gettime(CLOCK_REALTIME, &now);
+    if (out) *out = now.tv_sec;
+    return now.tv_sec;
+}
+
+int gettimeofday(struct timeval *out, void *zone) {
+    struct timespec now;
+    (void)zone;
+    clock_gettime(CLOCK_REALTIME, &now);
+    out->tv_sec = now.tv_sec;
+    out->tv_usec = now.tv_nsec / 1000;
+    return 0;
+}
+"""
+
+
+class Clock:
+    """The wall clock of processes that are started with :attr:`environment`: right until :meth:`jump`."""
+
+    def __init__(self, folder: Path) -> None:
+        self.file, self.environment = folder / "clock", dict[str, str]()
+        self.file.write_bytes(bytes(8))
+        source, library = folder / "clock.c", folder / "clock.so"
+        source.write_text(CLOCK)
+        command = ["cc", "-shared", "-fPIC", "-O1", "-o", str(library), str(source), "-ldl"]
+        with suppress(OSError, subprocess.CalledProcessError):
+            subprocess.run(command, check=True, capture_output=True)
+            self.environment = {"LD_PRELOAD": str(library), "HUSHNET_WRONG_CLOCK": str(self.file)}
+
+    @property
+    def works(self) -> bool:
+        """Whether there is a C compiler, without which the clock stays right."""
+        return bool(self.environment)
+
+    def jump(self, seconds: int) -> None:
+        """From now on it is wrong by so many seconds."""
+        with self.file.open("r+b") as file:
+            file.write(seconds.to_bytes(8, "little", signed=True))

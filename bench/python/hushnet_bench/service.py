@@ -9,7 +9,7 @@ import sys
 import threading
 import time
 import urllib.request
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -86,18 +86,30 @@ def _status(pid: int) -> dict[str, int]:
 
 
 @contextmanager
-def served(plan: Path, *options: Any, port: int = 0, before: Callable[[], None] | None = None) -> Iterator[Served]:
+def served(
+    plan: Path,
+    *options: Any,
+    port: int = 0,
+    before: Callable[[], None] | None = None,
+    environment: Mapping[str, str] | None = None,
+) -> Iterator[Served]:
     """The server of a plan, until the block is left.
 
     Args:
         before: called in the server's process before it begins, for limits.
+        environment: variables beside those that there are.
 
     Raises:
         HushnetError: it did not start; with the last of what it said.
     """
     command = [sys.executable, "-m", "hushnet", "serve", str(plan), "--listen", f"127.0.0.1:{port}", "--json"]
     process = subprocess.Popen(
-        [*command, *map(str, options)], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, preexec_fn=before
+        [*command, *map(str, options)],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        preexec_fn=before,
+        env={**os.environ, **(environment or {})},
     )
     assert process.stdout is not None and process.stderr is not None
     lines: list[str] = []

@@ -37,15 +37,20 @@ MEMORY = (("mlp-784-128-128-10", (1, 64)), ("mnist-cnn", (1,)))
 def rows(
     *, quick: bool, threads: int, progress: Any, cases: Sequence[str] | None = None, **_: Any
 ) -> list[dict[str, Any]]:
-    """One row a measurement; ``cases`` of :data:`CASES`."""
-    wanted = tuple(CASES if cases is None else cases)
-    unknown = sorted(set(wanted) - set(CASES))
+    """One row a measurement; ``cases`` of :data:`CASES`, of one trust model where one stands behind a colon."""
+    asked = tuple(CASES if cases is None else cases)
+    known = [*CASES, *(f"{case}:{trust}" for case in CASES for trust in service.TRUSTS)]
+    unknown = sorted(set(asked) - set(known))
     if unknown:
-        raise hushnet.InputError(f"serve: no case {unknown[0]!r}: choose of {', '.join(CASES)}")
+        behind = f"each with or without a trust model behind it (:{service.TRUSTS[0]})"
+        raise hushnet.InputError(f"serve: no case {unknown[0]!r}: choose of {', '.join(CASES)}, {behind}")
     out: list[dict[str, Any]] = []
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
         for trust in service.TRUSTS:
+            wanted = {case for case in CASES if case in asked or f"{case}:{trust}" in asked}
+            if not wanted - {"memory"}:
+                continue
             network = service.tiny(trust, folder)
             if "load" in wanted:
                 out += load(network, (1, 4) if quick else CLIENTS, 0.4 if quick else LOAD_SECONDS, threads)
@@ -58,11 +63,12 @@ def rows(
                 out.append(restart(network, folder, threads))
                 if trust == "two-party" and not quick:
                     # what is measured is the server, so no bits are searched for
-                    few = {"images": 1, "calibration": 2, "weight_bits": 8}
-                    out.append(restart(service.network("resnet50", trust, folder, **few), folder, threads))
-        if "memory" in wanted and not quick:
-            for architecture, images in MEMORY:
-                for trust in service.TRUSTS:
+                    few: dict[str, Any] = {"images": 1, "calibration": 2, "weight_bits": 8}
+                    for shape in ("resnet50", "resnet50-224"):
+                        out.append(restart(service.network(shape, trust, folder, **few), folder, threads))
+        for architecture, images in () if quick else MEMORY:
+            for trust in service.TRUSTS:
+                if "memory" in asked or f"memory:{trust}" in asked:
                     out += memory(architecture, trust, images, folder, threads)
     return out
 
@@ -227,7 +233,7 @@ def restart(network: service.Network, folder: Path, threads: int) -> dict[str, A
 
     ``warm_seconds`` are those of a session before the kill, with weights that were prepared: the rest is the restart's.
     """
-    options = ["--threads", str(threads), "--log-level", "error"]
+    options = ["--threads", str(threads), "--log-level", "info"]
     keys = None
     if network.trust == "non-interactive":
         keys = folder / "client"
@@ -247,8 +253,11 @@ def restart(network: service.Network, folder: Path, threads: int) -> dict[str, A
         with hushnet.connect(server.url, threads=1, **named) as client:
             trace = client.infer(network.rows[:1]).trace
         told = {"seconds": time.perf_counter() - start, "seconds_to_listen": started}
-        told["warm_seconds"] = warm
-        told |= {"processor_seconds_to_listen": listened}
+        told |= {"warm_seconds": warm, "seconds_of_the_restart": told["seconds"] - warm}
+        told |= {"processor_seconds_to_listen": listened, "plan_bytes": network.plan.stat().st_size}
+        prepared = [line for line in server.log if "the weights are prepared" in line]
+        if prepared:
+            told["seconds_to_prepare_weights"] = float(prepared[0].rpartition("seconds=")[2])
     if keys is not None:
         told["key_bytes_sent_again"] = trace["setup_bytes_up"]
     return _row(network, "restart", **told)

@@ -42,6 +42,8 @@ DEVIATIONS = 3.0
 WARM, LEAST_SECONDS = 0.4, 60.0
 # Largest file that the server with a full disk may write.
 DISK = 1 << 16
+# Days that a wall clock is wrong at most: less than half of those that keys are kept for.
+DAYS = 10
 CHILD = "import sys,hushnet,numpy as np; c=hushnet.connect(sys.argv[1],threads=1); x=np.load(sys.argv[2]);\n" + (
     "while True: c.infer(x); print(flush=True)"
 )
@@ -176,11 +178,26 @@ def exhaust(target: Target, tally: Tally) -> None:
         tally.faults["exhausted descriptors"] += 1
 
 
+def jump(clock: faults.Clock, tally: Tally, rng: random.Random) -> None:
+    """The wall clock of all servers goes forth or back, by up to :data:`DAYS` days."""
+    clock.jump(rng.randrange(-DAYS, DAYS + 1) * 86_400 + rng.randrange(3600))
+    with tally.lock:
+        tally.faults["clock jump"] += 1
+
+
+def fill(target: Target, tally: Tally, rng: random.Random) -> None:
+    """A client whose keys the server cannot write, because its disk is full, gets its answer all the same."""
+    with tempfile.TemporaryDirectory() as own:
+        ask(Target(target.name, target.network, target.server, keys=Path(own)), tally, rng)
+    with tally.lock:
+        tally.faults["full disk"] += 1
+
+
 class Restarted:
     """A server that is killed with SIGKILL and started again on its port, with the keys that it has kept."""
 
-    def __init__(self, target: Target, options: list[str], tally: Tally):
-        self.target, self.options, self.tally = target, options, tally
+    def __init__(self, target: Target, options: list[str], tally: Tally, clock: faults.Clock):
+        self.target, self.options, self.tally, self.clock = target, options, tally, clock
         self.stack = ExitStack()
         self.kept = self.sent = 0
         self.seconds: list[float] = []
@@ -193,7 +210,8 @@ class Restarted:
         target.server.process.kill()
         target.server.process.wait()
         begun = time.monotonic()
-        target.server = self.stack.enter_context(service.served(target.network.plan, *self.options, port=port))
+        again = service.served(target.network.plan, *self.options, port=port, environment=self.clock.environment)
+        target.server = self.stack.enter_context(again)
         with hushnet.connect(target.server.url, threads=1, keys=target.keys, plan=target.network.plan) as client:
             result = client.infer(target.network.rows[:1])
         self.seconds.append(time.monotonic() - begun)
@@ -267,23 +285,28 @@ def run(seconds: float, seed: int = 1, clients: int = 4, attackers: int = 4) -> 
     with ExitStack() as stack:
         folder = Path(stack.enter_context(tempfile.TemporaryDirectory()))
         common = ["--max-sessions", "6", "--memory", "1", "--patience", "0.5", "--line", "20", "--log-level", "warning"]
+        clock = faults.Clock(folder)
         targets = []
         for trust in service.TRUSTS:
             network = service.tiny(trust, folder, seed=seed)
             extra = ["--record", folder / "recorded"] if trust == "client-aided" else []
             limit = _few if trust == "two-party" else None
-            server = stack.enter_context(service.served(network.plan, *common, *extra, before=limit))
+            server = stack.enter_context(
+                service.served(network.plan, *common, *extra, before=limit, environment=clock.environment)
+            )
             targets.append(Target(trust, network, server))
         network = targets[2].network
         full = [*common, "--keys", str(folder / "full")]
-        server = stack.enter_context(service.served(network.plan, *full, before=_limited))
+        server = stack.enter_context(
+            service.served(network.plan, *full, before=_limited, environment=clock.environment)
+        )
         targets.append(Target("full disk", network, server, keys=folder / "client-full"))
         kept = [*common, "--keys", str(folder / "kept")]
-        server = stack.enter_context(service.served(network.plan, *kept))
+        server = stack.enter_context(service.served(network.plan, *kept, environment=clock.environment))
         targets.append(Target("restarted", network, server, keys=folder / "client-kept"))
         sessions = {t.name: faults.record(t.server.port, t.network.rows[:1]) for t in targets}
         _warm(targets, tally)
-        restarted = Restarted(targets[-1], kept, tally)
+        restarted = Restarted(targets[-1], kept, tally, clock)
         stack.enter_context(restarted.stack)
         before = [(t, t.server.threads(), t.server.descriptors()) for t in targets[:-1]]
 
@@ -310,7 +333,11 @@ def run(seconds: float, seed: int = 1, clients: int = 4, attackers: int = 4) -> 
             _repeat(stop, tally, lambda: hang_up(rng.choice(targets[:3]), tally), rare / 2),
             _repeat(stop, tally, lambda: exhaust(targets[1], tally), 2 * rare),
             _repeat(stop, tally, restarted.again, 2 * rare),
+            _repeat(stop, tally, lambda: fill(targets[3], tally, random.Random(0)), rare / 4),
         ]
+        if clock.works:
+            moves = random.Random(f"{seed} clock")
+            threads.append(_repeat(stop, tally, lambda: jump(clock, tally, moves), rare / 4))
         while time.monotonic() - start < seconds:
             stop.wait(min(1.0, seconds / 20))
             for target in targets[:-1]:

@@ -89,15 +89,32 @@ pub fn release_buffers() -> usize {
     unused.iter().map(|words| words.len() * size_of::<u64>()).sum()
 }
 
+/// Leaves what this thread keeps for itself to all threads, from which [`release_buffers`] gives it back once nobody needs it. A thread calls it at the
+/// end of its work where others may wait for work as it does: each would keep up to 64 MiB else, whether or not it is ever called upon again.
+pub fn leave_buffers() {
+    // A thread that is ending has no pool any more.
+    let _ = POOL.try_with(Own::leave);
+}
+
 /// A thread's pool, and the words that the thread has taken and not given back. What is in it when the thread ends is left to the others.
 struct Own(RefCell<(Pool, usize)>);
 
+impl Own {
+    /// Leaves all of it to the others.
+    fn leave(&self) {
+        let own = std::mem::replace(&mut *self.0.borrow_mut(), (Pool::new(THREAD_WORDS), 0));
+        let mut shared = shared();
+        let out: Vec<AlignedWords> =
+            own.0.free.into_values().flatten().flat_map(|words| shared.keep(words)).collect();
+        // Freed without the lock.
+        drop(shared);
+        drop(out);
+    }
+}
+
 impl Drop for Own {
     fn drop(&mut self) {
-        let mut shared = shared();
-        for words in std::mem::take(&mut self.0.get_mut().0.free).into_values().flatten() {
-            shared.keep(words);
-        }
+        self.leave();
     }
 }
 
@@ -211,6 +228,21 @@ mod tests {
         std::thread::spawn(marked).join().expect("a thread");
         let next = || Buffer::dirty(LEN).iter().all(|w| *w == 7);
         assert!(std::thread::spawn(next).join().expect("a thread"));
+    }
+
+    #[test]
+    fn a_thread_that_leaves_keeps_nothing_for_itself() {
+        // No other test has buffers of this length.
+        const LEN: usize = (1 << 14) + 24;
+        let work = || {
+            drop((0..8).map(|_| Buffer::zero(LEN)).collect::<Vec<_>>());
+            let held = || POOL.with(|own| own.0.borrow().0.words);
+            let before = held();
+            leave_buffers();
+            (before, held())
+        };
+        assert_eq!(std::thread::spawn(work).join().expect("a thread"), (8 * LEN, 0));
+        assert!(shared().free.get(&LEN).is_some_and(|list| list.len() == 8));
     }
 
     #[test]

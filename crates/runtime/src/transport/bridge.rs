@@ -3,6 +3,7 @@
 use super::memory::{Share, SMALL};
 use super::peers::Account;
 use super::slots::{Place, Refused};
+use super::socket::Line;
 use crate::channel::{check_limit, Channel, Reserve, Traffic};
 use crate::error::{Error, TransportError};
 use crate::pending::Preparation;
@@ -139,6 +140,9 @@ pub(super) struct Bridge {
 /// How often a session that waits for weights looks whether anybody still wants an answer.
 const LOOK: Duration = Duration::from_millis(20);
 
+/// How often it is looked whether a client has left of which nothing is read.
+const LEAVES: Duration = Duration::from_millis(50);
+
 /// Frames that are read before a client has a slot: as many as bring the first work.
 const GUEST_FRAMES: usize = 4;
 
@@ -161,6 +165,7 @@ pub(super) async fn run(
     let (outgoing, mut from_session) = mpsc::channel::<Bytes>(DEPTH);
     let runtime = Handle::current();
     let (traffic, limit, mut begun) = (Traffic::default(), usize::MAX, place.begun());
+    let (held, line) = (place.clone(), place.tells());
     let (reading, mut known) = watch::channel(None);
     let bridge = Bridge {
         incoming,
@@ -191,7 +196,8 @@ pub(super) async fn run(
                 (largest, room) = reading;
             }
             // Whoever holds no slot cannot have more kept than a few small frames and a large one.
-            if (number >= GUEST_FRAMES || kept > SMALL / 2) && begun.wait_for(|b| *b).await.is_err() {
+            let stops = number >= GUEST_FRAMES || kept > SMALL / 2;
+            if stops && !slot_comes(&mut begun, line.as_ref()).await {
                 break;
             }
             let Some(arrival) = source.next(largest).await else { break };
@@ -211,7 +217,7 @@ pub(super) async fn run(
         drop(to_session);
         source.discard().await;
     });
-    let writer = tokio::spawn(async move {
+    let mut writer = tokio::spawn(async move {
         while let Some(bytes) = from_session.recv().await {
             if !tokio::time::timeout(idle, sink.send(bytes)).await.unwrap_or(false) {
                 return;
@@ -219,15 +225,60 @@ pub(super) async fn run(
         }
         let _ = tokio::time::timeout(Duration::from_secs(5), sink.close()).await;
     });
-    let work = tokio::task::spawn_blocking(move || session(bridge));
+    let work = tokio::task::spawn_blocking(move || {
+        // Also where it panics. The next session may run on another thread.
+        let _leaves = Leaves;
+        session(bridge);
+    });
     if let Err(e) = work.await {
         tracing::error!(error = %e, "a session failed");
     }
-    // The session is over: what it sent leaves first, and what still comes is not looked at.
-    let _ = writer.await;
+    // The session is over: what it sent leaves first, and what still comes is not looked at. As long as it waits, it counts as the session's: a peer that
+    // reads nothing would have more and more of it kept for it else, one session after the other.
+    held.waits(false);
+    let called_off = async {
+        if held.keeps() {
+            held.given().await;
+        } else {
+            tokio::time::sleep(GOODBYE).await;
+        }
+    };
+    tokio::select! {
+        _ = &mut writer => {}
+        () = called_off => writer.abort(),
+    }
+    drop(held);
     let abort = reader.abort_handle();
     if tokio::time::timeout(GOODBYE, reader).await.is_err() {
         abort.abort();
+    }
+}
+
+/// Waits for the client's slot; whether it comes. Nothing is read meanwhile, so that the end of the stream is not seen by reading: the connection tells.
+async fn slot_comes(begun: &mut watch::Receiver<bool>, line: Option<&Line>) -> bool {
+    let left = async {
+        match line {
+            Some(line) => {
+                while !line.closed() {
+                    tokio::time::sleep(LEAVES).await;
+                }
+            }
+            None => std::future::pending().await,
+        }
+    };
+    tokio::select! {
+        biased;
+        came = begun.wait_for(|b| *b) => came.is_ok(),
+        () = left => false,
+    }
+}
+
+/// Buffers of polynomials that a session's thread has kept for itself are for all threads once the session has ended.
+struct Leaves;
+
+impl Drop for Leaves {
+    fn drop(&mut self) {
+        hushnet_ring::rns::leave_buffers();
     }
 }
 

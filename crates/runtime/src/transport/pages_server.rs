@@ -33,7 +33,34 @@ pub(super) fn of_clients(shared: Arc<Shared>, all: bool) -> Router {
 /// Pages on the listener of operators.
 pub(super) fn of_operators(shared: Arc<Shared>) -> Router {
     let pages = told().route("/metrics", get(all_counters)).layer(Extension(Operators));
+    let pages = pages.layer(axum::middleware::from_fn(no_rebinding));
     pages.layer(axum::middleware::map_response(single)).with_state(shared)
+}
+
+/// Refuses requests from this very machine under a name that is not its own. The owner of a name may have it resolve to 127.0.0.1, so that a page of
+/// that name in a browser here could read what is for operators alone.
+async fn no_rebinding(
+    ConnectInfo(peer): ConnectInfo<SocketAddr>,
+    request: axum::extract::Request,
+    next: axum::middleware::Next,
+) -> Response {
+    // Browsers always name the host.
+    let host = request.headers().get(header::HOST);
+    let own = host.is_none_or(|host| host.to_str().is_ok_and(is_own_name));
+    if peer.ip().to_canonical().is_loopback() && !own {
+        let why = "from this machine these pages are read under an address, or as localhost\n";
+        return (StatusCode::MISDIRECTED_REQUEST, why).into_response();
+    }
+    next.run(request).await
+}
+
+/// Whether a host, with or without a port, is an address or `localhost`: what no owner of a name can have resolve to somewhere else.
+fn is_own_name(host: &str) -> bool {
+    let address = |text: &str| text.parse::<std::net::IpAddr>().is_ok();
+    let bare = host.strip_prefix('[').and_then(|h| h.split_once(']')).map(|(h, _)| h);
+    let name = bare.unwrap_or_else(|| host.rsplit_once(':').map_or(host, |(name, _)| name));
+    let name = name.to_ascii_lowercase();
+    address(&name) || name == "localhost" || name.ends_with(".localhost")
 }
 
 /// Health, and what is told of models.
@@ -272,14 +299,16 @@ fn open(
     })
 }
 
-/// Whether a page of the origin that a browser states may talk to this server: its own, or a named one.
+/// Whether a page of the origin that a browser states may talk to this server: its own, or a named one. Its own is one of TLS, or of an address: any
+/// other name may be made to resolve to this server by whoever owns it, and its page would then have the server's own origin.
 fn may_open(headers: &HeaderMap, origins: &[String]) -> bool {
     let text = |name| headers.get(name).and_then(|value: &HeaderValue| value.to_str().ok());
     if !headers.contains_key(header::ORIGIN) {
         return true;
     }
     let Some(origin) = text(header::ORIGIN) else { return false };
-    let own = origin.split_once("://").map(|(_, host)| host);
+    let own = origin.split_once("://").filter(|(scheme, host)| *scheme == "https" || is_own_name(host));
+    let own = own.map(|(_, host)| host);
     origins.iter().any(|o| o.eq_ignore_ascii_case(origin))
         || own.zip(text(header::HOST)).is_some_and(|(own, host)| own.eq_ignore_ascii_case(host))
 }
@@ -342,4 +371,45 @@ fn openapi() -> Value {
             },
         },
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_that_may_resolve_to_anything_are_nobodys_own() {
+        for own in
+            ["localhost", "LocalHost:9765", "a.localhost", "127.0.0.1", "10.0.0.1:80", "[::1]", "[::1]:9765"]
+        {
+            assert!(is_own_name(own), "{own}");
+        }
+        for other in [
+            "",
+            "rebound.example",
+            "rebound.example:9765",
+            "127.0.0.1.example",
+            "localhost.example",
+            "[::1",
+            "1",
+        ] {
+            assert!(!is_own_name(other), "{other}");
+        }
+        let may = |origin: &str, host: &str| {
+            let header = |text: &str| HeaderValue::from_str(text).unwrap();
+            let headers = [(header::ORIGIN, header(origin)), (header::HOST, header(host))];
+            may_open(&headers.into_iter().collect(), &["http://named.example:8765".to_owned()])
+        };
+        assert!(may("http://127.0.0.1:8765", "127.0.0.1:8765") && may("http://localhost", "localhost"));
+        assert!(
+            may("https://served.example", "served.example"),
+            "a certificate has shown that it is the server's"
+        );
+        assert!(may("http://named.example:8765", "named.example:8765"));
+        assert!(
+            !may("http://rebound.example:8765", "rebound.example:8765"),
+            "its owner had it resolve to this server"
+        );
+        assert!(!may("https://other.example", "served.example") && !may("null", "null"));
+    }
 }

@@ -103,17 +103,21 @@ impl Peers {
         self.certificates.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Counts a connection; `None` when its address has as many as it may, or as many as `most` where connections are scarce.
+    /// Counts a connection; `None` when its address has as many as it may, or it or its site as many as `most` where connections are scarce.
     pub(super) fn connect(self: &Arc<Self>, peer: SocketAddr, most: Option<usize>) -> Option<Connected> {
-        let name = address(peer.ip());
+        let names = [Some(address(peer.ip())), site(peer.ip())];
         let mut ledgers = self.ledgers();
         forget(&mut ledgers);
-        let ledger = ledgers.entry(name.clone()).or_default();
-        if self.limits.connections.into_iter().chain(most).any(|most| ledger.connections >= most) {
+        let open = |name: &String| ledgers.get(name).map_or(0, |ledger| ledger.connections);
+        let (own, all) = (names[0].as_ref().map_or(0, open), names.iter().flatten().map(open).max());
+        let all = all.unwrap_or(0);
+        if self.limits.connections.is_some_and(|most| own >= most) || most.is_some_and(|most| all >= most) {
             return None;
         }
-        ledger.connections += 1;
-        Some(Connected { peers: self.clone(), peer, proxy: None, name })
+        for name in names.iter().flatten() {
+            ledgers.entry(name.clone()).or_default().connections += 1;
+        }
+        Some(Connected { peers: self.clone(), peer, proxy: None, names })
     }
 
     fn proxied(&self) -> MutexGuard<'_, HashMap<SocketAddr, SocketAddr>> {
@@ -183,8 +187,36 @@ fn forget(ledgers: &mut HashMap<String, Ledger>) {
     }
     let now = Instant::now();
     ledgers.retain(|name, ledger| name == ALL || ledger.matters(now));
-    if ledgers.len() >= 2 * KEPT {
-        ledgers.retain(|name, ledger| name == ALL || ledger.in_use());
+    if ledgers.len() < 2 * KEPT {
+        return;
+    }
+    // Those that are barred and those that have moved most stay: else whoever has thousands of addresses would wipe his own account, and everybody's,
+    // by a wrong token from each of them.
+    let weight = |ledger: &Ledger| {
+        let failures = ledger.failures.map_or(0, |(_, count)| count);
+        (failures >= FAILURES, ledger.bytes.map_or(0, |(_, bytes)| bytes), failures)
+    };
+    let mut weights: Vec<_> = ledgers.values().filter(|ledger| !ledger.in_use()).map(weight).collect();
+    let Some(rank) = weights.len().checked_sub(KEPT) else { return };
+    let least = *weights.select_nth_unstable(rank).1;
+    // Many may weigh as much as the least that stays.
+    let mut equals = KEPT - weights.iter().filter(|weight| **weight > least).count();
+    ledgers.retain(|name, ledger| {
+        let weight = weight(ledger);
+        let equal = weight == least && equals > 0 && name != ALL && !ledger.in_use();
+        equals -= usize::from(equal);
+        equal || name == ALL || ledger.in_use() || weight > least
+    });
+}
+
+/// Of IPv6 the /48 that a site has for itself, as a name: whoever has one has 65,536 peers in it.
+fn site(ip: IpAddr) -> Option<String> {
+    match ip.to_canonical() {
+        IpAddr::V4(_) => None,
+        IpAddr::V6(ip) => {
+            let [a, b, c, ..] = ip.segments();
+            Some(format!("{}/48", Ipv6Addr::new(a, b, c, 0, 0, 0, 0, 0)))
+        }
     }
 }
 
@@ -204,7 +236,8 @@ pub(super) struct Connected {
     peers: Arc<Peers>,
     peer: SocketAddr,
     proxy: Option<SocketAddr>,
-    name: String,
+    /// Those that it counts to.
+    names: [Option<String>; 2],
 }
 
 impl Connected {
@@ -232,8 +265,11 @@ impl Drop for Connected {
         if let Some(proxy) = &self.proxy {
             self.peers.proxied().remove(proxy);
         }
-        if let Some(ledger) = self.peers.ledgers().get_mut(&self.name) {
-            ledger.connections -= 1;
+        let mut ledgers = self.peers.ledgers();
+        for name in self.names.iter().flatten() {
+            if let Some(ledger) = ledgers.get_mut(name) {
+                ledger.connections -= 1;
+            }
         }
     }
 }
@@ -378,6 +414,35 @@ mod tests {
         peers.ledgers().get_mut("10.0.0.1").unwrap().failures =
             Instant::now().checked_sub(FAILING).map(|t| (t, 99));
         peers.patient(peer("10.0.0.1:6")).unwrap();
+    }
+
+    #[test]
+    fn a_site_with_many_networks_takes_one_share_of_scarce_connections() {
+        let peers = Peers::new(PeerLimits::default());
+        let from = |network: u16, most| peers.connect(peer(&format!("[2001:db8:1:{network:x}::1]:1")), most);
+        let held: Vec<_> = (0..8).filter_map(|network| from(network, Some(4))).collect();
+        assert_eq!(held.len(), 4, "eight networks of one /48");
+        assert!(from(9, None).is_some(), "where there is room, each is a peer of its own");
+        assert!(peers.connect(peer("[2001:db8:2::1]:1"), Some(4)).is_some(), "another site");
+        drop(held);
+        assert!(from(0, Some(4)).is_some());
+        assert!(peers.ledgers().values().all(|ledger| ledger.connections == 0));
+    }
+
+    #[test]
+    fn thousands_of_strangers_wipe_no_account() {
+        let peers = Peers::new(PeerLimits { hourly_bytes: Some(100), ..PeerLimits::default() });
+        let spent = || peers.account("10.0.0.1".to_owned()).moved(1).is_err();
+        peers.account("10.0.0.1".to_owned()).moved(100).unwrap();
+        (0..FAILURES).for_each(|_| peers.failed(peer("10.0.0.2:1")));
+        assert!(spent() && peers.patient(peer("10.0.0.2:1")).is_err());
+        for i in 0..4 * KEPT {
+            let stranger = format!("[2001:db8:{:x}:{:x}::]:1", i >> 16, i & 0xffff);
+            peers.failed(peer(&stranger));
+        }
+        assert!(peers.ledgers().len() <= 2 * KEPT);
+        assert!(spent(), "its hour is not over");
+        assert!(peers.patient(peer("10.0.0.2:1")).is_err(), "nor is its bar");
     }
 
     #[test]

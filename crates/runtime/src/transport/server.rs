@@ -339,7 +339,8 @@ async fn serve(
         let mut server = axum_server::from_tcp(listener).map_err(io)?.handle(handle.clone()).acceptor(door);
         limit_http(server.http_builder(), limits.handshake_timeout);
         tokio::spawn(async move {
-            if let Err(e) = server.serve(pages.into_make_service()).await {
+            let pages = pages.into_make_service_with_connect_info::<SocketAddr>();
+            if let Err(e) = server.serve(pages).await {
                 tracing::error!(error = %e, "the listener for health and metrics failed");
             }
         });

@@ -302,6 +302,11 @@ impl Place {
         self
     }
 
+    /// What tells of the connection, where it is one of the server's own port.
+    pub(super) fn tells(&self) -> Option<Line> {
+        self.line.clone()
+    }
+
     /// Whether the client holds a slot.
     pub(super) fn works(&self) -> bool {
         self.slot.get().is_some()
@@ -355,6 +360,13 @@ impl Place {
     /// Whether the client has closed its connection, or has said that it will send no more: also where nobody reads what it has sent before.
     pub(super) fn left(&self) -> bool {
         self.line.as_ref().is_some_and(Line::closed)
+    }
+
+    /// Whether the place is this client's still, and no other has been given it.
+    pub(super) fn keeps(&self) -> bool {
+        let state = self.slots.state();
+        let outside = state.guests.contains_key(&self.number) || state.queued.contains_key(&self.number);
+        outside || state.holders.contains_key(&self.number)
     }
 
     /// Done when the place goes to another client.

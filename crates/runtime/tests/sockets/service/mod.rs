@@ -74,7 +74,8 @@ fn with(model: Option<&str>, token: Option<&str>) -> ConnectOptions {
 
 fn http(address: SocketAddr, path: &str, header: &str) -> String {
     let mut tcp = TcpStream::connect(address).unwrap();
-    write!(tcp, "GET {path} HTTP/1.1\r\nHost: x\r\n{header}Connection: close\r\n\r\n").unwrap();
+    let host = if header.starts_with("Host:") { "" } else { "Host: localhost\r\n" };
+    write!(tcp, "GET {path} HTTP/1.1\r\n{host}{header}Connection: close\r\n\r\n").unwrap();
     let mut text = String::new();
     tcp.read_to_string(&mut text).unwrap();
     text

@@ -21,6 +21,8 @@ fn operators_have_a_listener_of_their_own() {
         assert!(http(address, "/livez", "").ends_with("ok\n"));
     }
     assert!(http(admin, "/ws/first", "").starts_with("HTTP/1.1 404"));
+    let rebound = http(admin, "/metrics", "Host: rebound.example:9765\r\n");
+    assert!(rebound.starts_with("HTTP/1.1 421") && !rebound.contains("hushnet_"), "{rebound}");
     let text = http(admin, "/metrics", "");
     let stage = builders()[1].plan().stages()[1].name().to_owned();
     // In line once for the slot and once for the memory of the block.
