@@ -94,14 +94,15 @@ def compile(model: Any, *, trust: str = "client-aided", **options: Any) -> Model
             be planned, with the layer and what to do.
     """
     asked = made(trust, options)
+    source = read(model, asked.example)
     graph, ports = lowered(
-        read(model, asked.example),
+        source,
         calibration=asked.calibration,
         shapes=asked.shapes,
         until=_names(asked.until),
         outputs=_names(asked.outputs),
     )
-    return planned(graph, ports, asked)
+    return _beside(source, graph, _samples(graph, ports, asked.calibration), planned(graph, ports, asked))
 
 
 @overload
@@ -179,11 +180,7 @@ def lowered(
 
 def planned(graph: Graph, ports: frontend.Ports, asked: Options) -> Model:
     """The plan of a graph that was read already."""
-    calibration, labels = asked.calibration, asked.labels
-    if calibration is not None:
-        given = calibration if isinstance(calibration, Mapping) else {graph.inputs[0]: calibration}
-        images = {name: stacked(array(value), graph.shapes.get(name, ())) for name, value in given.items()}
-        calibration = {name: filled(value, ports.missing.get(name)) for name, value in images.items()}
+    calibration, labels = _samples(graph, ports, asked.calibration), asked.labels
     if labels is not None:
         labels = _places(labels, ports.classes.get(graph.outputs[0]))
     # the model was read by the other options
@@ -196,6 +193,28 @@ def planned(graph: Graph, ports: frontend.Ports, asked: Options) -> Model:
         plan = Plan(plan.document, plan.weights)
         planner.validate(plan)
     return Model(plan)
+
+
+def _beside(source: Any, graph: Graph, samples: Mapping[str, np.ndarray] | None, model: Model) -> Model:
+    """The model, of which the stated errors count what the file rounds inside of its network."""
+    nodes = frontend.rounding_nodes(source)
+    if not nodes:
+        return model
+    document = model.plan.document
+    planner.beside_file(document, graph, samples, nodes, lambda rows: frontend.own_answers(source, rows))
+    # what was checked and hashed is the plan without it
+    plan = Plan(document, model.plan.weights)
+    planner.validate(plan)
+    return Model(plan)
+
+
+def _samples(graph: Graph, ports: frontend.Ports, calibration: Inputs | None) -> dict[str, np.ndarray] | None:
+    """Calibration data by input, ``[images, ...]``, with what the model puts in the place of NaN."""
+    if calibration is None:
+        return None
+    given = calibration if isinstance(calibration, Mapping) else {graph.inputs[0]: calibration}
+    images = {name: stacked(array(value), graph.shapes.get(name, ())) for name, value in given.items()}
+    return {name: filled(value, ports.missing.get(name)) for name, value in images.items()}
 
 
 def _places(labels: Any, classes: frontend.Classes | None) -> Any:
