@@ -94,14 +94,15 @@ def compile(model: Any, *, trust: str = "client-aided", **options: Any) -> Model
             be planned, with the layer and what to do.
     """
     asked = made(trust, options)
+    source = read(model, asked.example)
     graph, ports = lowered(
-        read(model, asked.example),
+        source,
         calibration=asked.calibration,
         shapes=asked.shapes,
         until=_names(asked.until),
         outputs=_names(asked.outputs),
     )
-    return planned(graph, ports, asked)
+    return _beside(source, graph, ports, asked, planned(graph, ports, asked))
 
 
 @overload
@@ -179,14 +180,8 @@ def lowered(
 
 def planned(graph: Graph, ports: frontend.Ports, asked: Options) -> Model:
     """The plan of a graph that was read already."""
-    calibration, labels = asked.calibration, asked.labels
-    if calibration is not None:
-        calibration = tables.by_input(calibration, graph.inputs)
-        given = calibration if isinstance(calibration, Mapping) else {graph.inputs[0]: calibration}
-        ports = _with_columns(ports, graph, given)
-        rows = {name: tables.arranged(value, ports.columns.get(name)) for name, value in given.items()}
-        images = {name: stacked(array(value), graph.shapes.get(name, ())) for name, value in rows.items()}
-        calibration = {name: filled(value, ports.missing.get(name)) for name, value in images.items()}
+    ports, calibration = _samples(graph, ports, asked.calibration)
+    labels = asked.labels
     if labels is not None:
         labels = _places(labels, ports.classes.get(graph.outputs[0]))
     # the model was read by the other options
@@ -206,6 +201,34 @@ def _with_columns(ports: frontend.Ports, graph: Graph, given: Mapping[str, Any])
     found = {name: tables.column_names(value) for name, value in given.items() if name not in ports.columns}
     fit = {n: names for n, names in found.items() if names and graph.shapes.get(n) == (len(names),)}
     return replace(ports, columns={**ports.columns, **fit}) if fit else ports
+
+
+def _beside(source: Any, graph: Graph, ports: frontend.Ports, asked: Options, model: Model) -> Model:
+    """The model, of which the stated errors count what the file rounds inside of its network."""
+    nodes = frontend.rounding_nodes(source)
+    if not nodes:
+        return model
+    document = model.plan.document
+    _, samples = _samples(graph, ports, asked.calibration)
+    planner.beside_file(document, graph, samples, nodes, lambda rows: frontend.own_answers(source, rows))
+    # what was checked and hashed is the plan without it
+    plan = Plan(document, model.plan.weights)
+    planner.validate(plan)
+    return Model(plan)
+
+
+def _samples(
+    graph: Graph, ports: frontend.Ports, calibration: Inputs | None
+) -> tuple[frontend.Ports, dict[str, np.ndarray] | None]:
+    """Ports that know a frame's columns, and calibration data by input, ``[images, ...]``; NaN is filled."""
+    if calibration is None:
+        return ports, None
+    calibration = tables.by_input(calibration, graph.inputs)
+    given = calibration if isinstance(calibration, Mapping) else {graph.inputs[0]: calibration}
+    ports = _with_columns(ports, graph, given)
+    rows = {name: tables.arranged(value, ports.columns.get(name)) for name, value in given.items()}
+    images = {name: stacked(array(value), graph.shapes.get(name, ())) for name, value in rows.items()}
+    return ports, {name: filled(value, ports.missing.get(name)) for name, value in images.items()}
 
 
 def _places(labels: Any, classes: frontend.Classes | None) -> Any:

@@ -61,13 +61,15 @@ def main() -> int:
     )
     parser.add_argument("--match", default="", help="only cases whose name holds this")
     parser.add_argument("--every", type=int, default=1, help="only every n-th case")
+    parser.add_argument("--first", type=int, default=0, help="the first of these; with --every a shard of the suite")
     parser.add_argument("--between", action="store_true", help="every case between two layers of the server's")
     parser.add_argument("--processes", type=int, default=2)
     parser.add_argument("--seconds", type=float, default=CASE_SECONDS, help="limit of one case")
     parser.add_argument("--refused", action="store_true", help="count the refused cases by operator")
     parser.add_argument("--json", action="store_true")
     options = parser.parse_args()
-    found = [c for c in cases(tuple(options.kinds.split(","))) if options.match in c.name][:: options.every]
+    found = [c for c in cases(tuple(options.kinds.split(","))) if options.match in c.name]
+    found = found[options.first :: options.every]
     if options.between:
         found = [case for case in found if fits_between(case)]
     started = time.monotonic()
@@ -90,7 +92,7 @@ def main() -> int:
         judge_one=judge_between if options.between else judge,
     )
     counts = Counter(v.verdict for v in verdicts)
-    everything = not options.match and options.every == 1
+    everything = not options.match and options.every == 1 and not options.first
     least = json.loads(MINIMUMS.read_text()).get(options.trust + (" between" if options.between else ""), {})
     short = below(verdicts, least) if everything else []
     if options.trust == "client-aided" and not options.between:

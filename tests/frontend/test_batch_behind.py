@@ -67,9 +67,40 @@ def _split(net: Net) -> str:
     return net.op("Transpose", net.op("Concat", right, left, right, axis=-4), perm=[2, 0, 1, 3])
 
 
+def _stack_in_front(net: Net) -> str:
+    """What TensorFlow makes of TimeDistributed: steps stacked in front of the batch."""
+    steps = [net.op("Gather", "x0", net.constant(i, np.int64), axis=1) for i in range(3)]
+    return net.op(
+        "Transpose", net.op("Concat", *(net.op("Unsqueeze", s, net.ints(0)) for s in steps), axis=0), perm=[1, 0, 2, 3]
+    )
+
+
+def _pad(net: Net) -> str:
+    wide = net.op("Pad", turned(net), net.ints(1, -1, 0, 2, 0, 1, 0, -1), net.constant(0.5))
+    return net.op("Transpose", wide, perm=[2, 0, 1, 3])
+
+
+def _pad_reflected(net: Net) -> str:
+    wide = net.op("Pad", turned(net), net.ints(0, 2, 0, 0, 0, 1, 0, 3), mode="reflect")
+    return net.op("Transpose", wide, perm=[2, 0, 1, 3])
+
+
+def _arithmetic(net: Net) -> str:
+    """Constants in front of the batch, behind it, and along an axis on both sides."""
+    y = net.op("Mul", net.op("Add", turned(net), net.weight(5)), net.weight(3, 4, 1, 5))
+    y = net.op("Sub", net.weight(4, 1, 1), net.op("Mul", y, turned(net)))
+    return net.op("Transpose", net.op("Div", y, net.constant(2.0)), perm=[2, 0, 1, 3])
+
+
+def _extremes(net: Net) -> str:
+    x = turned(net)
+    y = net.op("Max", net.op("Neg", x), x, net.weight(3, 1, 1, 5))
+    return net.op("Transpose", net.op("Sum", net.op("Min", y, net.constant(0.7)), x, net.weight(5)), perm=[2, 0, 1, 3])
+
+
 MOVES = {f.__name__.strip("_"): f for f in (
     _squeeze, _squeeze_behind, _unsqueeze, _reshape, _reshape_in_front, _reshape_copied, _gather_one, _gather_several,
-    _gather_behind, _slice_all_images, _split,
+    _gather_behind, _slice_all_images, _split, _stack_in_front, _pad, _pad_reflected, _arithmetic, _extremes,
 )}  # fmt: skip
 
 
@@ -85,6 +116,8 @@ MIXED = {
     "moves values across the batch, which is axis 2": lambda n, x: n.op("Reshape", x, n.ints(3, 2, -1, 2, 5)),
     "it works along the batch axis": lambda n, x: n.op("Gather", x, n.ints(0), axis=2),
     "some images of the batch": lambda n, x: n.op("Slice", x, n.ints(1), n.ints(3), n.ints(2)),
+    "it pads the batch axis": lambda n, x: n.op("Pad", x, n.ints(0, 0, 1, 0, 0, 0, 0, 0)),
+    "the batch is a different axis in the two operands": lambda n, x: n.op("Add", x, "x0"),
     "the batch is axis 2, 0 of its inputs": lambda n, x: n.op("Concat", x, "x0", axis=3),
 }
 

@@ -12,7 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from onnx import TensorProto, helper, numpy_helper
 
-from .harness import Net, conv_net, expected, ops
+from .harness import Net, agree, conv_net, expected, ops
 
 quick = settings(max_examples=40, deadline=None)
 EXACT = 1e-5
@@ -561,3 +561,40 @@ def test_a_choice_has_the_type_of_what_is_chosen():
     model = network(nodes, {"x": [1, 4]}, ["y"], {"c": np.full((1, 1), 0.3, np.float32)})
     model.opset_import.append(helper.make_opsetid("com.microsoft", 1))
     agrees(model, {"x": normal(1, 4)})
+
+
+def test_a_squeeze_without_axes_keeps_an_open_batch():
+    """Inference with one image sees one more axis of one element than any other number of images has."""
+    net = Net((1, 4, 1))
+    net.op("Add", net.op("Squeeze", "x0"), net.weight(4))
+    assert agree(net.model()).shapes[net.last] == (4,)
+    alone = Net((1, 4, 1), batch=1)
+    alone.op("Squeeze", "x0")
+    assert load(alone.model(), {"x0": (1, 1, 4, 1)}).shapes[alone.last] == (4,)
+
+
+@pytest.mark.parametrize("kind", [np.uint8, np.int8])
+def test_tables_of_eight_bits_that_are_read_as_real_numbers(kind):
+    """What quantisers make of a table of words; without the scale its integers would be rounded."""
+
+    def model(*behind):
+        limits = np.iinfo(kind)
+        table = np.random.default_rng(3).integers(limits.min, limits.max + 1, (7, 4)).astype(kind)
+        look = [
+            helper.make_node("Gather", ["table", "x"], ["rows"], axis=0),
+            helper.make_node("Transpose", ["rows"], ["turned"], perm=[0, 2, 1]),
+            *behind,
+        ]
+        constants = {"table": table, "s": np.float32(0.031), "z": kind(3), "m": np.eye(5, dtype=np.float32)}
+        return network(look, {"x": ["n", 5]}, ["y"], constants, kind=TensorProto.INT64)
+
+    found = model(
+        helper.make_node("DequantizeLinear", ["turned", "s", "z"], ["real"]),
+        helper.make_node("MatMul", ["real", "m"], ["y"]),
+    )
+    x = np.random.default_rng(4).integers(0, 7, (3, 5))
+    graph = passes.default(load(found))
+    got = evaluate(graph, {"x": x.astype(np.float64)})["y"]
+    assert np.abs(got - expected(found, {"x": x})[0]).max() < EXACT
+    (issue,) = check(model(helper.make_node("Cast", ["turned"], ["y"], to=TensorProto.FLOAT)))
+    assert "whose result would be rounded" in issue.problem

@@ -247,3 +247,26 @@ def test_a_scale_a_feature_has_a_channel_a_feature():
     net = Net((5, 2, 3))
     net.op("Mul", net.op("Relu"), net.weight(5, 1, 3))
     assert [layer.geometry.input for layer in linears(run(net, passes.default))] == [(15, 1, 2)]
+
+
+@pytest.mark.parametrize(
+    ("dilation", "pads", "stride", "kernel"),
+    [(1024, (2048, 2048), 1, 1), (16, (32, 32), 1, 1), (9, (18, 18), 1, 3), (8, (32, 0), 1, 2), (5, (10, 10), 3, 4),
+     (64, (128, 128), 9, 1), (16, (20, 44), 1, 2), (4, (0, 40), 2, 3)],
+)  # fmt: skip
+def test_taps_that_meet_padding_alone_are_dropped(dilation, pads, stride, kernel):
+    """A temporal network's last layers reach past its signal: of five taps one is left, and no padding."""
+    net = Net((4, 12))
+    size = {"kernel_shape": [5], "dilations": [dilation], "pads": list(pads), "strides": [stride]}
+    net.op("Conv", "x0", net.weight(6, 4, 5), **size)
+    graph = run(net, passes.trim_kernels)
+    (layer,) = linears(graph)
+    assert max(layer.geometry.kernel) == kernel and layer.weight.shape[2:] == layer.geometry.kernel
+    assert min(layer.geometry.pads) >= 0
+
+
+def test_taps_along_both_axes_of_an_image_are_dropped():
+    net = Net((3, 4, 6))
+    net.op("Conv", "x0", net.weight(3, 1, 3, 5), group=3, dilations=[4, 7], pads=[4, 14, 4, 14])
+    (layer,) = linears(run(net, passes.trim_kernels))
+    assert layer.geometry.kernel == (1, 1) and layer.geometry.pads == (0, 0, 0, 0)

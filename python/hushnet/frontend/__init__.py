@@ -19,10 +19,11 @@ from .model import InputShapes, Prepared, Request, Source
 from .outline import Outline, integers
 from .ports import Classes, Ports
 from .pytorch import export, is_module
+from .rounding import own_answers, rounding_nodes
 
 __all__ = [
     "Classes", "Issue", "ModelError", "Outline", "Ports", "UnsupportedModel", "check", "export", "input_names",
-    "is_estimator", "is_module", "load", "outline", "read", "sklearn_model",
+    "is_estimator", "is_module", "load", "outline", "own_answers", "read", "rounding_nodes", "sklearn_model",
 ]  # fmt: skip
 
 

@@ -42,10 +42,13 @@ def _counting(build: Builder, x: Value, count: int) -> Value:
 
 
 def gather(call: Call, build: Builder) -> Value:
-    """Rows of a constant table at private indices: one-hot vectors times the table."""
+    """Rows of a constant table at private indices: one-hot vectors times the table.
+
+    A table of integers is taken where all that reads them converts them to real numbers (``DequantizeLinear``).
+    """
     table = call.constant(0)
     x = call.tensor(1)
-    if table.dtype.kind in "iub":
+    if table.dtype.kind in "iub" and call.exact:
         raise Unsupported(
             f"a look-up in a table of {table.dtype}, whose result would be rounded", "Store the table in float."
         )

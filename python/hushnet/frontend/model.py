@@ -19,6 +19,7 @@ import onnx.inliner
 from google.protobuf.message import DecodeError
 from onnx import TensorProto, external_data_helper, helper, numpy_helper
 
+from ..graph import unused
 from . import kinds, labels, upgrade, verify
 from .constants import MAX_ELEMENTS
 from .errors import Issue, ModelError
@@ -116,6 +117,8 @@ def read(source: Source, request: Request = Request()) -> Prepared:
         prepared.proto, issues = upgrade.upgrade(old, prepared.opset, same)
         prepared.problems += issues
         prepared.opset = upgrade.CANONICAL_OPSET
+    if prepared.stackable and not prepared.fixed_batch:
+        _name_squeezed(prepared)
     prepared.proto = infer(prepared.proto)
     return prepared
 
@@ -367,6 +370,31 @@ def _fix_inputs(prepared: Prepared, request: Request) -> None:
             port.type.CopyFrom(types[port.name])
         elif port.type.HasField("tensor_type"):
             port.type.tensor_type.ClearField("shape")
+
+
+def _name_squeezed(prepared: Prepared) -> None:
+    """Gives Squeeze nodes without axes those that have one element for any batch: an open batch of 1 is not one."""
+    graph = prepared.proto.graph
+    if not any(node.op_type == "Squeeze" and len(node.input) == 1 for node in graph.node):
+        return
+    open_batch = onnx.ModelProto()
+    open_batch.CopyFrom(prepared.proto)
+    for port in open_batch.graph.input:
+        if prepared.inputs.get(port.name):
+            port.type.tensor_type.shape.dim[0].dim_param = "batch"
+    known = infer(open_batch).graph
+    shapes = {port.name: port.type.tensor_type.shape.dim for port in [*known.value_info, *known.input, *known.output]}
+    nodes, taken = list(graph.node), {*shapes, *prepared.weights, *(node.name for node in graph.node)}
+    del graph.node[:]
+    for node in nodes:
+        dims = shapes.get(node.input[0]) if node.op_type == "Squeeze" and len(node.input) == 1 else None
+        if dims is not None and [d.dim_param for d in dims if not d.HasField("dim_value")] == ["batch"]:
+            axes = np.array([place for place, d in enumerate(dims) if d.dim_value == 1], np.int64)
+            name = unused(f"{node.output[0]}.axes", taken)
+            value = numpy_helper.from_array(axes, name)
+            graph.node.append(helper.make_node("Constant", [], [name], name=name, value=value))
+            node.input.append(name)
+        graph.node.append(node)
 
 
 def _example(place: int, size: int, name: str) -> str:

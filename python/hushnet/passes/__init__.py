@@ -18,11 +18,13 @@ from .fuse_activations import fuse_activations
 from .fuse_diagonals import fuse_diagonals
 from .merge_moves import merge_moves
 from .replace_activations import ACTIVATIONS, activations, replace_activations
+from .trim_kernels import trim_kernels
 
 Pass = Callable[[Graph], Graph]
 
 ORDER: tuple[Pass, ...] = (
     dead_code,
+    trim_kernels,
     fuse_activations,
     merge_moves,
     fold_constants,
@@ -36,7 +38,7 @@ ROUNDS = 8
 __all__ = [
     "ACTIVATIONS", "ORDER", "Ends", "activations", "dead_code", "default", "fold_affine", "fold_constants",
     "fold_diagonal", "fuse_activations",
-    "fuse_diagonals", "merge_moves", "replace_activations", "split_ends",
+    "fuse_diagonals", "merge_moves", "replace_activations", "split_ends", "trim_kernels",
 ]  # fmt: skip
 
 

@@ -93,7 +93,7 @@ def explain(plan: Plan, trace: Mapping[str, Any] | None = None) -> dict[str, Any
         # the server's alone: errors follow from the weights themselves
         report["error"] = {
             "estimate": predicted["max_error"],
-            "worst_case": predicted["worst_error"],
+            "worst_case": predicted.get("worst_error"),
             "of_it_noise": predicted["noise_error"],
         }
         report["totals"] |= {

@@ -62,7 +62,7 @@ def pair(call: Call, build: Builder, op: str, a: Value, b: Value) -> Value:
     """A client op of two activations, broadcast to one shape."""
     if a.batch_axis != b.batch_axis:
         raise Unsupported("the batch is a different axis in the two operands", "Keep the batch axis in front.")
-    if len(a.shape) != len(b.shape) and not (call.fixed_batch and call.batch == 1):
+    if len(a.shape) != len(b.shape) and (a.batch_axis or not (call.fixed_batch and call.batch == 1)):
         raise Unsupported(
             f"activations with {len(a.shape) + 1} and {len(b.shape) + 1} axes: the batch axis of one meets another "
             "axis of the other",
@@ -92,9 +92,14 @@ def masked(call: Call, build: Builder, x: Value, mask: np.ndarray) -> Value:
     return build.client("add", x, added)
 
 
-@operator("Add", "Sub", "Mul", "Div")
+@operator("Add", "Sub", "Mul", "Div", batch_anywhere=True)
 def arithmetic(call: Call, build: Builder) -> Value:
     """ONNX's broadcasting arithmetic; a constant may stand on either side."""
+    y = _arithmetic(call, build)
+    return Value(y.name, y.shape, call.tensor(1 if call.is_constant(0) else 0).batch_axis)
+
+
+def _arithmetic(call: Call, build: Builder) -> Value:
     kind = call.op_type
     if not call.is_constant(0) and not call.is_constant(1):
         a, b = call.tensor(0), call.tensor(1)
@@ -162,7 +167,7 @@ def _constants(call: Call, indices: list[int], x: Value) -> list[np.ndarray]:
     return [per_image(call, i, x) for i in indices]
 
 
-@operator("Min", "Max")
+@operator("Min", "Max", batch_anywhere=True)
 def extremum(call: Call, build: Builder) -> Value:
     """Of any number of operands."""
     largest = call.op_type == "Max"
@@ -176,10 +181,10 @@ def extremum(call: Call, build: Builder) -> Value:
         x = pair(call, build, name, x, other)
     for constant in _constants(call, constants, x):
         x = _clamp(build, x, constant, largest=largest)
-    return x
+    return Value(x.name, x.shape, tensors[0].batch_axis)
 
 
-@operator("Sum", "Mean")
+@operator("Sum", "Mean", batch_anywhere=True)
 def total(call: Call, build: Builder) -> Value:
     """Sum or mean of any number of operands."""
     constants = [i for i in range(len(call.inputs)) if call.is_constant(i)]
@@ -189,4 +194,5 @@ def total(call: Call, build: Builder) -> Value:
         x = pair(call, build, "add", x, other)
     for constant in _constants(call, constants, x):
         x = scaled(build, x, np.ones(()), constant)
-    return build.affine(x, 1.0 / len(call.inputs), 0.0) if call.op_type == "Mean" else x
+    y = build.affine(x, 1.0 / len(call.inputs), 0.0) if call.op_type == "Mean" else x
+    return Value(y.name, y.shape, tensors[0].batch_axis)

@@ -143,11 +143,11 @@ def split(call: Call, build: Builder) -> list[Value]:
 _PADDED = {"reflect": "reflect", "edge": "edge", "wrap": "wrap"}
 
 
-@operator("Pad")
+@operator("Pad", batch_anywhere=True)
 def pad(call: Call, build: Builder) -> Value:
     """With a constant, or with elements of the tensor; negative pads cut."""
     x = call.tensor(0)
-    rank = len(x.shape)
+    rank, batch_axis = len(x.shape), x.batch_axis
     mode = call.attribute("mode", "constant")
     if mode != "constant" and mode not in _PADDED:
         raise Unsupported(f"padding of mode {mode!r}", "Use constant padding, or write it with Slice and Concat.")
@@ -159,22 +159,22 @@ def pad(call: Call, build: Builder) -> Value:
     pads = [0] * (2 * rank)
     for index, axis in enumerate(axes):
         low, high = given[index], given[len(axes) + index]
-        if axis == 0:
+        if axis == batch_axis:
             if low or high:
                 raise Unsupported("it pads the batch axis", "Pad inside the image only.")
             continue
+        own = axis - (axis > batch_axis)
         if low < 0 or high < 0:
-            count = x.shape[axis - 1] + min(low, 0) + min(high, 0)
+            count = x.shape[own] + min(low, 0) + min(high, 0)
             if count < 1:
                 raise Unsupported(f"it cuts axis {axis} to nothing", "Cut less.")
-            x = build.slice(x, axis - 1, max(0, -low), count)
-        pads[axis - 1], pads[rank + axis - 1] = max(low, 0), max(high, 0)
-    if mode != "constant":
-        return _extended(build, x, pads, mode)
+            x = build.slice(x, own, max(0, -low), count)
+        pads[own], pads[rank + own] = max(low, 0), max(high, 0)
     value = call.scalar(2)
-    if value is not None and not np.isfinite(value):
+    if mode == "constant" and value is not None and not np.isfinite(value):
         raise Unsupported(f"padding with {value}", "Pad with a finite value, or inside MaxPool.")
-    return build.pad(x, pads, value or 0.0)
+    y = build.pad(x, pads, value or 0.0) if mode == "constant" else _extended(build, x, pads, mode)
+    return Value(y.name, y.shape, batch_axis)
 
 
 def _extended(build: Builder, x: Value, pads: list[int], mode: str) -> Value:

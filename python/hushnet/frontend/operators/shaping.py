@@ -104,13 +104,11 @@ def squeeze(call: Call, build: Builder) -> Value:
 
 @operator("Unsqueeze", batch_anywhere=True)
 def unsqueeze(call: Call, build: Builder) -> Value:
-    """Axes of size 1 inserted; behind the batch where that is the first axis."""
+    """Axes of size 1 inserted; what stands in front of the batch moves it, which is remembered."""
     x = call.tensor(0)
     given = call.integers(1, "axes") or []
     rank = len(x.shape) + len(given)
     full = {a + rank + 1 if a < 0 else a for a in given}
-    if not x.batch_axis:
-        full = {call.axis(a, rank) + 1 for a in given}
     kept = [a for a in range(rank + 1) if a not in full]
     if len(kept) != len(x.shape) + 1:
         raise Unsupported(f"axes {given} inserted in a tensor of shape {_full(call, x)}", "Export the model again.")
