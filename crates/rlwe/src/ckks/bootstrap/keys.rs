@@ -13,15 +13,27 @@ use zeroize::Zeroize;
 
 /// What the server holds to bootstrap. All of it is public; its secrets are the client's and an ephemeral one that nobody keeps.
 pub struct BootstrapKeys {
-    pub(super) relin: RelinKey,
-    pub(super) galois: GaloisKeys,
+    pub(in crate::ckks) relin: RelinKey,
+    pub(in crate::ckks) galois: GaloisKeys,
     /// From the secret to the sparse one, over the last special prime and q_0.
-    pub(super) down: SwitchingKey,
+    pub(in crate::ckks) down: SwitchingKey,
     /// From the sparse secret to the secret, over everything.
-    pub(super) up: SwitchingKey,
+    pub(in crate::ckks) up: SwitchingKey,
 }
 
 impl BootstrapKeys {
+    /// That every rotation of a bootstrap has a key of its level.
+    pub(in crate::ckks) fn serve(&self, params: &BootstrapParams) -> Result<(), CkksError> {
+        if self.relin.params != params.params || self.galois.params != params.params {
+            return Err(CkksError::ForeignParams("the bootstrapping keys"));
+        }
+        let lacks = |(g, level): &(Galois, Level)| self.galois.level_of(*g).is_none_or(|l| l < *level);
+        match needed(params).into_iter().find(lacks) {
+            Some((g, level)) => Err(CkksError::MissingKey(format!("{g:?} at level {}", level.0))),
+            None => Ok(()),
+        }
+    }
+
     /// The relinearisation key, which serves circuits too.
     #[must_use]
     pub fn relin(&self) -> &RelinKey {

@@ -196,19 +196,44 @@ impl Bootstrapper {
     /// [`CkksError::ForeignParams`], [`CkksError::Parts`], [`CkksError::LevelTooLow`] below level 2, [`CkksError::BadScale`] for a scale that leaves the
     /// message no room, [`CkksError::MissingKey`].
     pub fn apply(&self, c: &Ciphertext, keys: &BootstrapKeys) -> Result<Ciphertext, CkksError> {
+        self.apply_observed(c, keys, &mut |_| {})
+    }
+
+    /// [`Self::apply`], which tells when a step is done: `enter`, `raise`, `to coefficients`, `sine`, `to slots`.
+    ///
+    /// # Errors
+    /// As [`Self::apply`].
+    pub fn apply_observed(
+        &self,
+        c: &Ciphertext,
+        keys: &BootstrapKeys,
+        done: &mut dyn FnMut(&'static str),
+    ) -> Result<Ciphertext, CkksError> {
+        self.run(c, keys, &mut |step, _| done(step))
+    }
+
+    fn run(
+        &self,
+        c: &Ciphertext,
+        keys: &BootstrapKeys,
+        see: &mut dyn FnMut(&'static str, &Ciphertext),
+    ) -> Result<Ciphertext, CkksError> {
         let e = &self.evaluator;
         e.own(c)?;
-        if keys.relin.params != self.params.params || keys.galois.params != self.params.params {
-            return Err(CkksError::ForeignParams("the bootstrapping keys"));
-        }
+        Evaluator::pair("a bootstrap", c)?;
+        keys.serve(&self.params)?;
         let size = c.bound.max(1.0);
         let entry = self.enter(c, size)?;
+        see("enter", &entry);
         let raised = self.raise.apply(e, &self.params, &entry, keys, self.raised_bound())?;
+        see("raise", &raised);
         let mut z = self.repeated_sum(raised, &keys.galois)?;
         for stage in &self.to_coefficients {
             z = stage.apply(e, &z, &keys.galois, z.bound * stage.norm())?;
         }
+        see("to coefficients", &z);
         let y = self.reduced(&z, keys)?;
+        see("sine", &y);
         let mut out = e.relabel(y, message_factor(&self.params))?;
         out.bound = self.coefficient_bound();
         for (i, stage) in self.to_slots.iter().enumerate() {
@@ -219,6 +244,7 @@ impl Bootstrapper {
             }
         }
         let out = e.rotate(&out, self.rest(), &keys.galois)?;
+        see("to slots", &out);
         let mut out = Ciphertext { scale: self.params.fresh_scale(), bound: 1.0, ..out };
         out.sd = independent_sum(out.sd, self.approximation() * out.scale);
         e.relabel(out, size)

@@ -108,10 +108,8 @@ pub(super) struct SineError {
     pub(super) slope: f64,
     /// sd of what the circuit's own steps add to a result.
     pub(super) own: f64,
-    /// Root mean square and largest distance of the circuit from `2 pi (x - round(x))`, for fractions up to [`fraction`].
+    /// Root mean square distance of the circuit from `2 pi (x - round(x))`, for fractions of sd [`fraction`].
     pub(super) mean: f64,
-    #[cfg_attr(not(test), allow(dead_code))]
-    pub(super) worst: f64,
 }
 
 /// sd of coefficients of a message modulo q_0, over q_0: slots of magnitude 1 under random signs.
@@ -159,13 +157,7 @@ pub(super) fn of_sine(params: &BootstrapParams, scale: f64) -> Result<SineError,
         own = independent_sum(own, sd * slope_of(i + 1)?);
     }
     let off: Vec<f64> = still.at.iter().zip(&truth).map(|(a, t)| a - t).collect();
-    Ok(SineError {
-        scale: still.scale,
-        slope: slope_of(0)?,
-        own,
-        mean: mean(&mut off.iter().copied()),
-        worst: off.iter().fold(0.0, |m, d| m.max(d.abs())),
-    })
+    Ok(SineError { scale: still.scale, slope: slope_of(0)?, own, mean: mean(&mut off.iter().copied()) })
 }
 
 /// log2 of a bound of the probability that some integer of a bootstrap leaves the sine's range: `2 min_t E[exp(t S)] exp(-t (K + 1/2))` for each of the

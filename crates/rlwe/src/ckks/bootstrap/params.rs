@@ -57,7 +57,8 @@ impl BootstrapSpec {
             levels: 8,
             message_bits: 48,
             base_bits: 50,
-            entry_bits: 48,
+            // What keeps the arcsine's third term below 2^-22 of a message of this many slots.
+            entry_bits: (41 + (log + 2) / 2).min(49),
             to_coefficients: thirds.clone(),
             to_slots: thirds.into_iter().rev().collect(),
             sine: Sine { range: 13, degree: 31, doublings: 3 },
@@ -202,7 +203,8 @@ impl BootstrapParams {
 
     /// The scale of a message modulo q_0.
     pub(super) fn entry_scale(&self) -> f64 {
-        f64::from(self.spec.entry_bits).exp2()
+        // Messages of magnitude 1 stay below q_0 / 2.
+        f64::from(self.spec.entry_bits).exp2().min(self.params.data_prime(0) as f64 * 0.49)
     }
 
     /// Level at which matrix i of coefficients from slots is applied.
