@@ -16,7 +16,7 @@ Attacks (all figures are log2 of operations, number of samples unlimited):
   dual   dual with enumeration and Fourier transform (MATZOV 2022, theorem 7.6; sieve on the first block by Guo and
   Johansson, ASIACRYPT 2021),
          independence heuristic taken as true, which favours the attacker
-Sparse ephemeral secrets (`sparse h`: h coefficients +-1, all others 0) have two attacks of their own, both favouring the
+Sparse ephemeral secrets (`sparse h`: h coefficients +-1, all others 0) have two attacks of their own, favouring the
 attacker: zeta coordinates are given up, of which w may be non-zero; what they are is found by a meet in the middle that
 costs the square root of all choices, always meets and needs no time to check a choice (after Howgrave-Graham, CRYPTO
 2007; Cheon, Hhan, Hong, Son, IEEE Access 2019):
