@@ -341,9 +341,7 @@ mod tests {
     #[test]
     fn polynomials_of_few_values_come_back_whole() {
         let n = 256;
-        let basis =
-            RnsBasis::new(n, &[(1 << 30) - 35, 12289].map(|p| if p == 12289 { p } else { 1_073_738_753 }))
-                .unwrap();
+        let basis = RnsBasis::new(n, &[1_073_738_753, 12289]).unwrap();
         for gap in [1, 2, 8, 32, 64, 128, 256] {
             let mut words = vec![0u64; n];
             for (k, w) in words.iter_mut().enumerate().step_by(gap) {

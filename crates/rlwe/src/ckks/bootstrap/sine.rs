@@ -37,8 +37,8 @@ impl Sine {
     #[must_use]
     pub fn products(&self) -> usize {
         let log = self.degree.ilog2() as usize + 1;
-        // 2^log / 4 leaves have one split less than they are; the deepest leaf is split once more.
-        let splits = (1 << (log - 2)) - 1 + 1;
+        // Leaves of four terms have one split less than they are; the deepest leaf is split once more.
+        let splits = 1 << (log - 2);
         (log - 1) + 1 + splits + self.doublings as usize + 2
     }
 
