@@ -16,6 +16,12 @@ Attacks (all figures are log2 of operations, number of samples unlimited):
   dual   dual with enumeration and Fourier transform (MATZOV 2022, theorem 7.6; sieve on the first block by Guo and
   Johansson, ASIACRYPT 2021),
          independence heuristic taken as true, which favours the attacker
+Sparse ephemeral secrets (`sparse h`: h coefficients +-1, all others 0) have two attacks of their own, favouring the
+attacker: zeta coordinates are given up, of which w may be non-zero; what they are is found by a meet in the middle that
+costs the square root of all choices, always meets and needs no time to check a choice (after Howgrave-Graham, CRYPTO
+2007; Cheon, Hhan, Hong, Son, IEEE Access 2019):
+  hybrid primal by embedding on the n - zeta coordinates that are left
+  dual   dual on them (as above, without its own guesses)
 Cost of BKZ with block size beta in dimension d:
   core     2^(0.292 beta)                                                  (ADPS16)
   bdgl16   8 d 2^(0.292 beta + 16.4)                                       (Becker, Ducas, Gama, Laarhoven, SODA 2016)
@@ -309,13 +315,80 @@ def dual(lwe: Lwe, model: str) -> tuple[float, int, int, int, int]:
     return best
 
 
+# coordinates that stay, and non-zero ones that are guessed
+KEPT, GUESSED = tuple(1024 * k for k in (1, 2, 3, 4, 6, 8, 12)), tuple(range(0, 25, 2))
+
+
+def sparse_guesses(n: int, weight: int) -> Iterable[tuple[int, int, float, float]]:
+    """(kept, guessed non-zeros, log2 of the choices' square root, log2 of the probability) worth trying."""
+    for kept in KEPT:
+        zeta, hits, choices = n - kept, -math.inf, -math.inf
+        for w in range(min(weight, max(GUESSED)) + 1):
+            ways = ln_choose(zeta, w) + ln_choose(kept, weight - w) - ln_choose(n, weight)
+            hits = add(hits, ways / math.log(2))
+            choices = add(choices, ln_choose(zeta, w) / math.log(2) + w)
+            if w in GUESSED and hits > -130 and w < weight:
+                yield kept, w, choices / 2, min(hits, 0.0)
+
+
+def sparse_primal(lwe: Lwe, model: str, weight: int) -> tuple[float, int]:
+    """(cost, zeta): embedding after coordinates of a sparse secret are given up."""
+    best = (math.inf, 0)
+    for kept, w, choices, hit in sparse_guesses(lwe.n, weight):
+        left = Lwe(kept, lwe.log2_q, math.sqrt((weight - w) / kept), lwe.error, False)
+        if choices - hit >= best[0]:
+            continue
+
+        def found(beta: int, left: Lwe = left) -> bool:
+            return any(embeds(left, beta, d) for d in dimensions(left, beta))
+
+        top = 1500
+        if not found(top):
+            continue
+        beta = least(found, 40, top)
+        d = next(d for d in dimensions(left, beta) if embeds(left, beta, d))
+        best = min(best, (add(bkz_cost(model, beta, d), choices) - hit, lwe.n - kept))
+    return best
+
+
+def sparse_dual(lwe: Lwe, weight: int) -> float:
+    """Cost of the dual attack after coordinates of a sparse secret are given up, under `matzov`."""
+
+    def cost(left: Lwe, beta: int, m: int, choices: float) -> float:
+        d = m + left.n
+        sieve = beta - math.floor(free_dimensions(beta))
+        sieve = min(d, math.floor(sieve + math.log2((d - beta) * C_PROGRESSIVE) / LIST_DECODING[0]))
+        ln_length = (
+            m / d * math.log(left.error)
+            + left.n / d * (math.log(left.secret) + left.ln_q)
+            + 0.5 * math.log(4 / 3)
+            + 0.5 * math.log(sieve / (2 * math.pi * math.e))
+            + ln_delta(beta) * (d - sieve)
+        )
+        exponent = 4 * math.exp(min(2 * (ln_length + math.log(math.pi) - left.ln_q), 50))
+        vectors = exponent / math.log(2) + math.log2(2 * choices * math.log(2) + 1)
+        runs = max(vectors - 0.2075 * sieve, 0.0)
+        return add(runs + add(bkz_cost("matzov", beta, d), sieve_cost(sieve)), vectors + choices)
+
+    return min(
+        cost(Lwe(kept, lwe.log2_q, math.sqrt((weight - w) / kept), lwe.error, False), beta, m, choices) - hit
+        for kept, w, choices, hit in sparse_guesses(lwe.n, weight)
+        for beta in range(60, 501, 10)
+        for m in (kept // 4, kept // 2, kept, 2 * kept)
+        if m + kept > beta
+    )
+
+
 SECRETS = {"ternary": math.sqrt(2 / 3), "error": math.sqrt(10.5)}
 # figures above this are not worth telling apart
 MOST = 300.0
 
 
 def instance(ring_degree: int, log2_q: float, secret: str, error_variance: float) -> Lwe:
-    """A row of sets.csv; `secret` is `ternary` (uniform) or `error` (the error's distribution, as in normal form)."""
+    """A row of sets.csv; `secret` is `ternary` (uniform), `error` (the error's, as in normal form), or `sparse h`."""
+    if secret.startswith("sparse "):
+        deviation = math.sqrt(int(secret.split()[1]) / ring_degree)
+        return Lwe(ring_degree, log2_q, deviation, math.sqrt(error_variance), False)
     return Lwe(ring_degree, log2_q, SECRETS[secret], math.sqrt(error_variance), secret == "ternary")
 
 
@@ -331,6 +404,12 @@ def lwe_row(key: tuple[str, str, str, str], cheap: bool = False) -> dict[str, st
     primal, last = usvp(lwe, "matzov"), bdd(lwe, "matzov")
     out |= {"beta": str(primal[1]), "dimension": str(primal[2]), "usvp": shown(primal[0]), "bdd": shown(last[0])}
     out |= {"core_svp": shown(usvp(lwe, "core")[0]), "bdgl16": shown(usvp(lwe, "bdgl16")[0])}
+    if key[2].startswith("sparse "):
+        weight = int(key[2].split()[1])
+        guessed = sparse_primal(lwe, "matzov", weight)
+        dual_bits = sparse_dual(lwe, weight)
+        out |= {"hybrid": shown(guessed[0]), "hybrid_zeta": str(guessed[1]), "dual": shown(dual_bits)}
+        return out | {"least": shown(min(primal[0], last[0], guessed[0], dual_bits))}
     if cheap:
         return out
     # Far from the limit nothing below it is worth the time.

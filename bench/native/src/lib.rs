@@ -1,5 +1,6 @@
 //! What the benchmarks measure in Rust: `hushnet_bench._native`. Types stand in `bench/python/hushnet_bench/_native.pyi`.
 
+mod bootstrap;
 mod ckks;
 mod errors;
 mod ngraph;
@@ -28,6 +29,7 @@ use json::refused;
 fn _native(m: &Bound<'_, PyModule>) -> PyResult<()> {
     slots::register(m)?;
     rotation_free::register(m)?;
+    bootstrap::register(m)?;
     ckks::register(m)?;
     ngraph::register(m)?;
     m.add_class::<packed::PackedRun>()?;

@@ -20,7 +20,7 @@ use serde_json::{json, Value};
 const PREPARED_BYTES: usize = 1 << 30;
 
 /// Processor time of this thread in nanoseconds: measured rows stay comparable on a busy machine.
-fn thread_time() -> u64 {
+pub(crate) fn thread_time() -> u64 {
     Python::attach(|py| py.import("time")?.call_method0("thread_time_ns")?.extract()).unwrap_or(0)
 }
 

@@ -32,6 +32,14 @@ def cheetah_layer_measure(geometry_json: str, ring_bits: int = 20, repeats: int 
     """Runs a coefficient-packed layer on random shares and weights, both parties on one thread; processor seconds, bytes, and ``off``,
     the largest distance of summed shares from the result, as JSON."""
 
+def bootstrap_measure(slots: int, runs: int = 1, insecure_ring_degree: int | None = None) -> str:
+    """Bootstraps ``runs`` random messages under fresh keys, both parties in one object; seconds (``runs``), the thread's processor seconds in all and by step, errors in bits beside the
+    derived ones, levels left, bytes, key switches, as JSON.
+
+    Args:
+        insecure_ring_degree: the same steps in a small ring, below 128 bits.
+    """
+
 class CkksPlaintext:
     """An encoded vector of :class:`Ckks`."""
 

@@ -32,6 +32,7 @@ def registry() -> dict[str, Benchmark]:
     """All benchmarks by name. A new one: a module with ``BENCHMARK``, and a line here."""
     from hushnet_bench import (
         architectures,
+        bootstrap,
         cluster,
         cryptonets_relu,
         cryptonets_relu_two_party,
@@ -58,6 +59,7 @@ def registry() -> dict[str, Benchmark]:
 
     known = [
         architectures.BENCHMARK,
+        bootstrap.BENCHMARK,
         cryptonets_relu.BENCHMARK,
         cryptonets_relu_two_party.BENCHMARK,
         cryptonets_square.BENCHMARK,

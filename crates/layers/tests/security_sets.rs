@@ -6,9 +6,10 @@ use hushnet_layers::convfhe;
 use hushnet_rlwe::batch::ERROR_VARIANCE;
 use hushnet_rlwe::batch_shares::public_key_bits;
 use hushnet_rlwe::bfv::{candidates, plain_modulus, DEFAULT_PLAIN_BITS};
+use hushnet_rlwe::ckks::bootstrap::LEAST_WEIGHT;
 use hushnet_rlwe::one_poly::{OnePolySpec, Profile};
 use hushnet_rlwe::packed::{PackedSpec, PRIME_BITS};
-use hushnet_rlwe::security::TABLE_128;
+use hushnet_rlwe::security::{SPARSE_128, TABLE_128};
 use hushnet_rlwe::wide;
 use std::collections::BTreeSet;
 use std::fmt::Write;
@@ -41,8 +42,9 @@ fn widest(ring_degree: usize, profile: Profile) -> Option<u32> {
 
 fn sets() -> String {
     let mut rows = BTreeSet::new();
-    let mut add = |name: &str, n: usize, bits: u32, secret: &'static str| {
-        rows.insert((name.to_owned(), n, bits, secret));
+    let sparse = format!("sparse {LEAST_WEIGHT}");
+    let mut add = |name: &str, n: usize, bits: u32, secret: &str| {
+        rows.insert((name.to_owned(), n, bits, secret.to_owned()));
     };
     for (n, bits) in TABLE_128 {
         // Client-aided batches and CKKS, in both rings, take any modulus up to the table's.
@@ -63,6 +65,10 @@ fn sets() -> String {
                 add(&format!("rotation-free {name}: widest set-up"), n, bits, ERROR);
             }
         }
+    }
+    // Under the ephemeral secret of a bootstrap; under the other one, `limit of the table` holds.
+    for (n, bits) in SPARSE_128 {
+        add("ckks bootstrap: ephemeral secret", n, bits, &sparse);
     }
     add("convfhe, merging keys", convfhe::RING_DEGREE, 2 * PRIME_BITS, TERNARY);
     let widest = (wide::DATA_PRIMES as u32 + 1) * wide::PRIME_BITS;

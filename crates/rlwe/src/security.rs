@@ -14,6 +14,16 @@ pub fn max_modulus_bits(n: usize) -> Option<u32> {
     TABLE_128.iter().find(|(d, _)| *d == n).map(|(_, b)| *b)
 }
 
+/// `(ring degree, largest log2 q)` at 128 bits with an ephemeral secret of at least 32 coefficients +-1 and all others zero
+/// (`docs/security`, rows with the secret `sparse 32`): what a bootstrap raises ciphertexts under.
+pub const SPARSE_128: [(usize, u32); 1] = [(65536, 100)];
+
+/// Largest log2 q that is 128-bit secure at ring degree `n` with a sparse ephemeral secret; `None` when there is none.
+#[must_use]
+pub fn max_sparse_modulus_bits(n: usize) -> Option<u32> {
+    SPARSE_128.iter().find(|(d, _)| *d == n).map(|(_, b)| *b)
+}
+
 /// Whether `(n, log2 q)` reaches 128 bits by the table.
 #[must_use]
 pub fn is_128_bit(n: usize, modulus_bits: u32) -> bool {

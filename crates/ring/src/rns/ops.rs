@@ -305,6 +305,35 @@ impl RnsBasis {
         Ok(out)
     }
 
+    /// `out_h = sum_d x_d y_hd`, h = 0, 1, on any residues modulo prime `i`, as [`Self::square_words`]; zero without a term.
+    ///
+    /// # Errors
+    /// As [`Self::square_words`].
+    pub fn inner_words(
+        &self,
+        i: usize,
+        out: [&mut [u64]; 2],
+        x: &[&[u64]],
+        y: [&[&[u64]]; 2],
+    ) -> Result<(), RnsError> {
+        let expected = out[0].len();
+        let m =
+            self.moduli().get(i).ok_or(RnsError::Limbs { needed: i..i + 1, got: 0..self.moduli().len() })?;
+        if let Some(h) = y.iter().find(|h| h.len() != x.len()) {
+            return Err(RnsError::Count { what: "inner product", expected: x.len(), got: h.len() });
+        }
+        let lengths = x.iter().chain(y[0]).chain(y[1]).map(|s| s.len()).chain([out[1].len()]);
+        if let Some(got) = lengths.into_iter().find(|l| *l != expected) {
+            return Err(RnsError::Count { what: "slice", expected, got });
+        }
+        if x.is_empty() {
+            out.into_iter().for_each(|o| o.fill(0));
+            return Ok(());
+        }
+        k::inner(self.isa(), out.map(Out::new), x, y, m);
+        Ok(())
+    }
+
     /// `sum_d w_d x_d` over the primes at `range`, `words[d][i] = w_d mod q_i`, with one reduction for every
     /// eight products.
     ///

@@ -4,11 +4,13 @@
 //! (32 bytes), payload length u64; little-endian. Decoders compare the length with what the kind, the
 //! parameters and the few count fields demand before they allocate, and every residue with its prime.
 
+use super::bootstrap::{BootstrapKeys, BootstrapParams};
 use super::ciphertext::{expand_uniform, Domain};
 use super::switching::{GaloisKey, SwitchingKey};
 use super::{Ciphertext, CkksError, CkksParams, GaloisKeys, Level, PublicKey, RelinKey};
 use hushnet_ring::pack::{pack, packed_len, unpack};
 use hushnet_ring::rns::{Eval, RnsPoly};
+use sha2::{Digest, Sha256};
 use std::collections::BTreeMap;
 use std::ops::Range;
 
@@ -27,6 +29,7 @@ enum Kind {
     RelinKey = 3,
     GaloisKeys = 4,
     GaloisKeysAt = 5,
+    BootstrapKeys = 6,
 }
 
 impl Kind {
@@ -36,6 +39,7 @@ impl Kind {
             Kind::PublicKey => "public key",
             Kind::RelinKey => "relinearisation key",
             Kind::GaloisKeys | Kind::GaloisKeysAt => "Galois keys",
+            Kind::BootstrapKeys => "bootstrapping keys",
         }
     }
 }
@@ -424,5 +428,70 @@ impl GaloisKeys {
         }
         r.expect(0)?;
         Ok(Self { params: params.clone(), keys })
+    }
+}
+
+/// Bytes of a SHA-256 checksum.
+const CHECKSUM_BYTES: usize = 32;
+
+impl BootstrapKeys {
+    /// Bytes of what is no rotation: header, seeds, both keys of the ephemeral secret, the relinearisation key, the checksum.
+    fn fixed_bytes(params: &CkksParams) -> usize {
+        let down = poly_bytes(params, params.0.special - 1..params.0.special + 1);
+        let up = switching_bytes(params, params.max_level());
+        HEADER_BYTES + 32 + down + up + params.relin_key_bytes() + CHECKSUM_BYTES
+    }
+
+    /// Number of bytes that [`Self::to_bytes`] writes.
+    #[must_use]
+    pub fn byte_len(&self) -> usize {
+        Self::fixed_bytes(&self.relin.params) + self.galois.byte_len()
+    }
+
+    /// The key to the ephemeral secret (seed, b over the last special prime and q_0), the key from it (seed, b of every digit), the relinearisation and the
+    /// Galois keys with their own headers, SHA-256 of all bytes before.
+    ///
+    /// # Errors
+    /// [`CkksError`] only when the ring refuses, which checked parameters exclude.
+    pub fn to_bytes(&self) -> Result<Vec<u8>, CkksError> {
+        let params = &self.relin.params;
+        let mut bytes = vec![0; self.byte_len()];
+        let mut w = Writer::new(Kind::BootstrapKeys, params, &mut bytes);
+        write_switching(&mut w, params, &self.down)?;
+        write_switching(&mut w, params, &self.up)?;
+        w.put(&self.relin.to_bytes()?);
+        w.put(&self.galois.to_bytes()?);
+        let end = w.at;
+        let sum = Sha256::digest(&bytes[..end]);
+        bytes[end..].copy_from_slice(&sum);
+        Ok(bytes)
+    }
+
+    /// Reads [`Self::to_bytes`]: keys with every rotation that the bootstrap needs, and perhaps others.
+    ///
+    /// # Errors
+    /// [`CkksError::Bytes`] for damaged bytes, [`CkksError::ForeignParams`], [`CkksError::MissingKey`].
+    pub fn from_bytes(bootstrap: &BootstrapParams, bytes: &[u8]) -> Result<Self, CkksError> {
+        let params = bootstrap.ckks();
+        let mut r = Reader::new(Kind::BootstrapKeys, params, bytes)?;
+        if bytes.len() < Self::fixed_bytes(params) + HEADER_BYTES {
+            return Err(r.fail("its length does not fit its parameters"));
+        }
+        let (all, sum) = bytes.split_at(bytes.len() - CHECKSUM_BYTES);
+        if Sha256::digest(all)[..] != *sum {
+            return Err(r.fail("its checksum is not that of its bytes; send it again"));
+        }
+        let range = params.0.special - 1..params.0.special + 1;
+        let seed = r.array()?;
+        let b = vec![r.poly(params, range.clone())?];
+        let a = vec![expand_uniform(params, &seed, Domain::Encapsulate, range)?];
+        let down = SwitchingKey { seed, level: Level(1), b, a };
+        let up = read_switching(&mut r, params, params.max_level(), Domain::Release)?;
+        let relin = RelinKey::from_bytes(params, r.take(params.relin_key_bytes())?)?;
+        let rest = r.rest.len() - CHECKSUM_BYTES;
+        let galois = GaloisKeys::from_bytes(params, r.take(rest)?)?;
+        let keys = Self { relin, galois, down, up };
+        keys.serve(bootstrap)?;
+        Ok(keys)
     }
 }

@@ -27,6 +27,10 @@ pub(super) enum Domain {
     PublicKey,
     Relinearise(usize),
     Galois(usize, usize),
+    /// To the sparse secret of a bootstrap.
+    Encapsulate,
+    /// From it, by digit.
+    Release(usize),
 }
 
 impl Domain {
@@ -36,6 +40,8 @@ impl Domain {
             Domain::PublicKey => [1, 0, 0],
             Domain::Relinearise(digit) => [2, 0, digit as u64],
             Domain::Galois(exponent, digit) => [3, exponent as u64, digit as u64],
+            Domain::Encapsulate => [4, 0, 0],
+            Domain::Release(digit) => [5, 0, digit as u64],
         }
     }
 }

@@ -19,9 +19,9 @@ use zeroize::Zeroize;
 
 /// A ternary secret. No `Debug`, no serialised form that leaves the client by accident; wiped on drop.
 pub struct SecretKey {
-    params: CkksParams,
+    pub(super) params: CkksParams,
     /// Over all primes.
-    s: RnsPoly<Eval>,
+    pub(super) s: RnsPoly<Eval>,
 }
 
 impl Drop for SecretKey {
@@ -31,7 +31,11 @@ impl Drop for SecretKey {
 }
 
 /// Small coefficients to evaluation form.
-fn lift(params: &CkksParams, coefficients: &[i8], range: Range<usize>) -> Result<RnsPoly<Eval>, CkksError> {
+pub(super) fn lift(
+    params: &CkksParams,
+    coefficients: &[i8],
+    range: Range<usize>,
+) -> Result<RnsPoly<Eval>, CkksError> {
     let mut words: Vec<u64> = coefficients.iter().map(|&c| i64::from(c) as u64).collect();
     let poly = params.basis().from_signed(&words, range);
     words.zeroize();
@@ -155,7 +159,7 @@ impl SecretKey {
 
 /// Makes keys under fixed parameters.
 pub struct KeyGenerator {
-    params: CkksParams,
+    pub(super) params: CkksParams,
     fft: SpecialFft,
 }
 
@@ -197,7 +201,7 @@ impl KeyGenerator {
         poly
     }
 
-    fn key_error(&self, range: Range<usize>, prg: &mut Prg) -> Result<RnsPoly<Eval>, CkksError> {
+    pub(super) fn key_error(&self, range: Range<usize>, prg: &mut Prg) -> Result<RnsPoly<Eval>, CkksError> {
         self.bounded(range, prg, self.params.noise().key_error_norm2(), sample::centred_binomial)
     }
 
@@ -212,7 +216,7 @@ impl KeyGenerator {
         Ok(SecretKey { params: self.params.clone(), s })
     }
 
-    fn check(&self, secret: &SecretKey) -> Result<(), CkksError> {
+    pub(super) fn check(&self, secret: &SecretKey) -> Result<(), CkksError> {
         if secret.params != self.params {
             return Err(CkksError::ForeignParams("the secret key"));
         }
@@ -235,7 +239,7 @@ impl KeyGenerator {
     }
 
     /// Digits `(-a_d under + e_d + P g_d from, a_d)`: from key `from` to key `under`, over the primes of `level`.
-    fn switching_key(
+    pub(super) fn switching_key(
         &self,
         from: &RnsPoly<Eval>,
         under: &RnsPoly<Eval>,

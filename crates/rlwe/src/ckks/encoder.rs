@@ -228,6 +228,26 @@ impl Encoder {
         self.finish(buffer, at, self.params.data_range(at.level))
     }
 
+    /// [`Self::encode_complex`], over the special primes too.
+    ///
+    /// # Errors
+    /// As [`Self::encode_complex`].
+    pub(super) fn encode_complex_raised(
+        &self,
+        values: &[Complex],
+        at: EncodeAt,
+    ) -> Result<Plaintext, CkksError> {
+        self.check_complex()?;
+        self.check(values.len(), self.params.slots(), at)?;
+        let mut buffer = ComplexBuffer::zero(self.fft.slots());
+        for (j, v) in values.iter().enumerate() {
+            check_value(j, v.re.hypot(v.im), at.bound)?;
+            let p = self.fft.position(j);
+            (buffer.re[p], buffer.im[p]) = (v.re, v.im);
+        }
+        self.finish(buffer, at, self.params.extended_range(at.level))
+    }
+
     /// Complex packing: value 2j in the real, 2j+1 in the imaginary part of slot j; at most N values. For
     /// circuits without products of ciphertexts. The bound is on every value; the plaintext's is sqrt(2) larger.
     ///

@@ -5,6 +5,7 @@
 //! ciphertext knows its level, its exact scale, a bound of its message and an estimate of its error, all of
 //! them public and independent of the data.
 
+pub mod bootstrap;
 mod bytes;
 mod ciphertext;
 pub mod client;

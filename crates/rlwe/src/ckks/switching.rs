@@ -181,6 +181,16 @@ pub(super) fn decompose(params: &CkksParams, c: &RnsPoly<Eval>, level: Level) ->
     Ok(Digits { level, polys: with_digits(params, c, level, raise)? })
 }
 
+/// Whole key switches and products of hoisted digits with keys, for tests of counts.
+#[cfg(test)]
+pub(super) mod counted {
+    use std::cell::Cell;
+    thread_local! {
+        pub(in crate::ckks) static SWITCHES: Cell<usize> = const { Cell::new(0) };
+        pub(in crate::ckks) static HOISTED: Cell<usize> = const { Cell::new(0) };
+    }
+}
+
 /// [`decompose`] and [`apply`] at once, without keeping raised digits.
 pub(super) fn switch(
     params: &CkksParams,
@@ -188,6 +198,8 @@ pub(super) fn switch(
     level: Level,
     key: &SwitchingKey,
 ) -> Result<[RnsPoly<Eval>; 2], CkksError> {
+    #[cfg(test)]
+    counted::SWITCHES.set(counted::SWITCHES.get() + 1);
     let range = params.extended_range(level);
     key.serves(level)?;
     with_digits(params, c, level, |digits| {
@@ -203,6 +215,8 @@ pub(super) fn apply(
     digits: &Digits,
     key: &SwitchingKey,
 ) -> Result<[RnsPoly<Eval>; 2], CkksError> {
+    #[cfg(test)]
+    counted::HOISTED.set(counted::HOISTED.get() + 1);
     let basis = params.basis();
     key.serves(digits.level)?;
     let range = params.extended_range(digits.level);

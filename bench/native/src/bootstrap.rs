@@ -1,0 +1,124 @@
+//! One bootstrap, both parties in one object: processor seconds by step, errors beside the derived ones, bytes.
+
+use crate::slots::thread_time;
+use hushnet_ring::Prg;
+use hushnet_rlwe::ckks::bootstrap::{BootstrapKeys, BootstrapParams, BootstrapSpec, Bootstrapper};
+use hushnet_rlwe::ckks::client::{KeyGenerator, SecretKey};
+use hushnet_rlwe::ckks::{CkksError, Complex, EncodeAt, Encoder, Insecure};
+use pyo3::exceptions::PyValueError;
+use pyo3::prelude::*;
+use serde_json::{json, Value};
+use std::collections::BTreeMap;
+use std::time::Instant;
+
+fn refused(error: CkksError) -> PyErr {
+    PyValueError::new_err(error.to_string())
+}
+
+/// The standard parameters; with a degree, of the same steps in a small ring without security.
+fn parameters(slots: usize, insecure_ring_degree: Option<usize>) -> Result<BootstrapParams, CkksError> {
+    let spec = BootstrapSpec::standard(slots)?;
+    match insecure_ring_degree {
+        None => spec.check(),
+        Some(ring_degree) => BootstrapSpec { ring_degree, ..spec }.check_insecure(Insecure),
+    }
+}
+
+struct Party {
+    bootstrapper: Bootstrapper,
+    keys: BootstrapKeys,
+    secret: SecretKey,
+    encoder: Encoder,
+    prg: Prg,
+}
+
+impl Party {
+    /// A random message bootstrapped: seconds and the thread's processor seconds, processor seconds by step, errors of its parts, what was derived.
+    fn once(&mut self) -> Result<([f64; 2], BTreeMap<&'static str, f64>, Vec<f64>, [f64; 2]), CkksError> {
+        let params = self.bootstrapper.params();
+        let mut words = vec![0; params.spec().slots];
+        self.prg.fill_words(&mut words);
+        let own = words.iter().map(|w| *w as f64 / 2f64.powi(63) - 1.0);
+        let values: Vec<f64> = own.cycle().take(params.ckks().slots()).collect();
+        let at = EncodeAt { level: params.entry_level(), scale: params.fresh_scale(), bound: 1.0 };
+        let c = self.secret.encrypt(&self.encoder.encode(&values, at)?, &mut self.prg)?;
+        let mut steps = BTreeMap::new();
+        let (start, clock) = (Instant::now(), thread_time());
+        let mut last = clock;
+        let out = self.bootstrapper.apply_observed(&c, &self.keys, &mut |step| {
+            let now = thread_time();
+            steps.insert(step, (now - last) as f64 * 1e-9);
+            last = now;
+        })?;
+        let seconds = [start.elapsed().as_secs_f64(), (thread_time() - clock) as f64 * 1e-9];
+        let got: Vec<Complex> = self.encoder.decode_complex(&self.secret.decrypt(&out)?)?;
+        let errors = got.iter().zip(&values).flat_map(|(g, v)| [g.re - v, g.im]).collect();
+        Ok((seconds, steps, errors, [out.noise() / out.scale(), out.error_bound()]))
+    }
+}
+
+fn measure(slots: usize, insecure_ring_degree: Option<usize>, runs: usize) -> Result<Value, CkksError> {
+    let params = parameters(slots, insecure_ring_degree)?;
+    let start = Instant::now();
+    let bootstrapper = Bootstrapper::new(&params)?;
+    let encode_seconds = start.elapsed().as_secs_f64();
+    let mut prg = Prg::from_os()?;
+    let generator = KeyGenerator::new(params.ckks());
+    let secret = generator.secret_key(&mut prg)?;
+    let start = Instant::now();
+    let keys = generator.bootstrap_keys(&secret, &params, &[], &mut prg)?;
+    let key_seconds = start.elapsed().as_secs_f64();
+    let mut party = Party { encoder: Encoder::new(params.ckks()), bootstrapper, keys, secret, prg };
+    let (mut seconds, mut processor, mut parts) = (Vec::new(), Vec::new(), Vec::new());
+    let (mut errors, mut derived) = (Vec::new(), [0.0; 2]);
+    for _ in 0..runs {
+        let (time, steps, off, from) = party.once()?;
+        seconds.push(time[0]);
+        processor.push(time[1]);
+        parts.push(steps);
+        errors.extend(off);
+        derived = from;
+    }
+    let rms = (errors.iter().map(|e: &f64| e * e).sum::<f64>() / errors.len() as f64).sqrt();
+    let worst = errors.iter().fold(0.0f64, |m, e| m.max(e.abs()));
+    let (ckks, operations) = (params.ckks(), party.bootstrapper.operations());
+    let special: f64 = ckks.special_primes().iter().map(|p| (*p as f64).log2()).sum();
+    Ok(json!({
+        "ring_degree": ckks.ring_degree(),
+        "slots": params.spec().slots,
+        "security_bits": if ckks.is_secure() { 128 } else { 0 },
+        "log_qp": ckks.modulus_bits(ckks.max_level()) + special,
+        "levels_left": params.fresh_level().get() - params.entry_level().get(),
+        "runs": seconds,
+        "processor_runs": processor,
+        "steps": parts,
+        "inputs": errors.len() / 2,
+        "rms_error_bits": -rms.log2(),
+        "worst_error_bits": -worst.log2(),
+        "derived_rms_bits": -derived[0].log2(),
+        "derived_bound_bits": -derived[1].log2(),
+        "failure_bits": party.bootstrapper.failure_bits(),
+        "key_bytes": party.keys.byte_len(),
+        "matrix_bytes": party.bootstrapper.bytes(),
+        "key_switches": operations.switches,
+        "hoisted_rotations": operations.hoisted,
+        "encode_seconds": encode_seconds,
+        "key_seconds": key_seconds,
+    }))
+}
+
+/// Bootstraps `runs` random messages under fresh keys; JSON.
+#[pyfunction]
+#[pyo3(signature = (slots, runs=1, insecure_ring_degree=None))]
+fn bootstrap_measure(
+    py: Python<'_>,
+    slots: usize,
+    runs: usize,
+    insecure_ring_degree: Option<usize>,
+) -> PyResult<String> {
+    py.detach(|| measure(slots, insecure_ring_degree, runs)).map(|v| v.to_string()).map_err(refused)
+}
+
+pub fn register(m: &Bound<'_, PyModule>) -> PyResult<()> {
+    m.add_function(wrap_pyfunction!(bootstrap_measure, m)?)
+}

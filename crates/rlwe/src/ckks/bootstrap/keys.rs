@@ -1,0 +1,186 @@
+//! The keys of a bootstrap: relinearisation, rotations, and the ephemeral sparse secret's pair.
+
+use super::linear::{rotations, Steps};
+use super::BootstrapParams;
+use crate::ckks::ciphertext::{expand_uniform, fresh_seed, Domain};
+use crate::ckks::client::{KeyGenerator, SecretKey};
+use crate::ckks::switching::SwitchingKey;
+use crate::ckks::{CkksError, Galois, GaloisKeys, Level, RelinKey};
+use crate::uses;
+use hushnet_ring::ledger::{self, Tag};
+use hushnet_ring::Prg;
+use zeroize::Zeroize;
+
+/// What the server holds to bootstrap. All of it is public; its secrets are the client's and an ephemeral one that nobody keeps.
+pub struct BootstrapKeys {
+    pub(in crate::ckks) relin: RelinKey,
+    pub(in crate::ckks) galois: GaloisKeys,
+    /// From the secret to the sparse one, over the last special prime and q_0.
+    pub(in crate::ckks) down: SwitchingKey,
+    /// From the sparse secret to the secret, over everything.
+    pub(in crate::ckks) up: SwitchingKey,
+}
+
+impl BootstrapKeys {
+    /// That every rotation of a bootstrap has a key of its level.
+    pub(in crate::ckks) fn serve(&self, params: &BootstrapParams) -> Result<(), CkksError> {
+        if self.relin.params != params.params || self.galois.params != params.params {
+            return Err(CkksError::ForeignParams("the bootstrapping keys"));
+        }
+        let lacks = |(g, level): &(Galois, Level)| self.galois.level_of(*g).is_none_or(|l| l < *level);
+        match needed(params).into_iter().find(lacks) {
+            Some((g, level)) => Err(CkksError::MissingKey(format!("{g:?} at level {}", level.0))),
+            None => Ok(()),
+        }
+    }
+
+    /// The relinearisation key, which serves circuits too.
+    #[must_use]
+    pub fn relin(&self) -> &RelinKey {
+        &self.relin
+    }
+
+    /// The rotation keys, which serve circuits too.
+    #[must_use]
+    pub fn galois(&self) -> &GaloisKeys {
+        &self.galois
+    }
+}
+
+/// A secret of `weight` coefficients +-1, uniform among all such. Constant time: every draw looks at every coefficient.
+fn sparse(degree: usize, weight: usize, prg: &mut Prg) -> Vec<i8> {
+    let mut out = vec![0i8; degree];
+    let mut words = vec![0u64; 2 * weight];
+    prg.fill_words(&mut words);
+    for (k, pair) in words.chunks_exact(2).enumerate() {
+        let free = (degree - k) as u64;
+        // The position among those still zero, within 2^-48 of uniform; the sign.
+        let mut left = ((u128::from(pair[0]) * u128::from(free)) >> 64) as u64;
+        let sign = (pair[1] & 2) as i8 - 1;
+        for c in &mut out {
+            let zero = u64::from(*c as u8).wrapping_sub(1) >> 63;
+            // 1 where this is the position: zero, and none left to pass.
+            let here = zero & (left.wrapping_sub(1) >> 63) & (left >> 63 ^ 1);
+            *c |= sign & (here as i8).wrapping_neg();
+            left = left.wrapping_sub(zero);
+        }
+    }
+    words.zeroize();
+    out
+}
+
+/// Rotations that a bootstrap needs, each with the highest level it is used at.
+pub(super) fn needed(params: &BootstrapParams) -> Vec<(Galois, Level)> {
+    let (spec, n) = (&params.spec, params.spec.slots);
+    let mut stages = Vec::new();
+    let mut after = n;
+    let mut turned = 0i64;
+    for (i, &r) in spec.to_coefficients.iter().enumerate() {
+        after >>= r;
+        let steps = Steps::new(n, after, r);
+        turned += steps.first * steps.stride as i64;
+        stages.push((steps, params.coefficient_level(i)));
+    }
+    let mut stride = 1;
+    for (i, &r) in spec.to_slots.iter().enumerate() {
+        let steps = Steps::new(n, stride, r);
+        turned += steps.first * steps.stride as i64;
+        stages.push((steps, params.slot_level(i)));
+        stride <<= r;
+    }
+    let mut all = rotations(&stages);
+    let mut at = |k: i64, level: Level| {
+        let known = all.entry(k).or_insert(level);
+        *known = (*known).max(level);
+    };
+    let last = turned.rem_euclid(n as i64);
+    if last != 0 {
+        at(last, params.fresh_level());
+    }
+    if params.sparse() {
+        let mut k = n;
+        while k < params.params.slots() {
+            at(k as i64, params.params.max_level());
+            k *= 2;
+        }
+        at(n as i64, params.slot_level(1));
+    }
+    let rotations = all.into_iter().map(|(k, level)| (Galois::Rotate(k), level));
+    rotations.chain([(Galois::Conjugate, params.sine_level())]).collect()
+}
+
+impl KeyGenerator {
+    /// All keys of a bootstrap, and rotations for circuits between bootstraps. The ephemeral secret is wiped before this returns.
+    ///
+    /// # Errors
+    /// [`CkksError::ForeignParams`] when this generator or the secret has other parameters.
+    pub fn bootstrap_keys(
+        &self,
+        secret: &SecretKey,
+        params: &BootstrapParams,
+        rotations: &[(Galois, Level)],
+        prg: &mut Prg,
+    ) -> Result<BootstrapKeys, CkksError> {
+        self.check(secret)?;
+        if params.params != self.params {
+            return Err(CkksError::ForeignParams("the bootstrap"));
+        }
+        let mut coefficients = sparse(self.params.ring_degree(), params.spec.weight, prg);
+        let all = self.params.extended_range(self.params.max_level());
+        let ephemeral = crate::ckks::client::lift(&self.params, &coefficients, all);
+        coefficients.zeroize();
+        let mut ephemeral = ephemeral?;
+        ledger::once(uses::SECRET, &[Tag::words(ephemeral.words())]);
+        let down = self.down_key(secret, &ephemeral, prg);
+        let up = self.switching_key(&ephemeral, &secret.s, Domain::Release, self.params.max_level(), prg);
+        ephemeral.zeroize();
+        let wanted: Vec<_> = needed(params).into_iter().chain(rotations.iter().copied()).collect();
+        Ok(BootstrapKeys {
+            down: down?,
+            up: up?,
+            relin: self.relin_key(secret, prg)?,
+            galois: self.galois_keys_at(secret, &wanted, prg)?,
+        })
+    }
+
+    /// `(-a s' + e + p s, a)` modulo p q_0, p the last special prime.
+    fn down_key(
+        &self,
+        secret: &SecretKey,
+        sparse: &hushnet_ring::rns::RnsPoly<hushnet_ring::rns::Eval>,
+        prg: &mut Prg,
+    ) -> Result<SwitchingKey, CkksError> {
+        let (basis, k) = (self.params.basis(), self.params.0.special);
+        let range = super::raise::down_range(&self.params);
+        let seed = fresh_seed(prg);
+        let a = expand_uniform(&self.params, &seed, Domain::Encapsulate, range.clone())?;
+        uses::limbs(uses::CKKS_MASK, &a);
+        let mut b = self.key_error(range, prg)?;
+        basis.mul_sub(&mut b, &a, sparse)?;
+        let mut words = vec![0; k + 1];
+        words[k] = basis.moduli()[k - 1].value() % basis.moduli()[k].value();
+        basis.scale_add(&mut b, &secret.s, &words)?;
+        Ok(SwitchingKey { seed, level: Level(1), b: vec![b], a: vec![a] })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn sparse_secrets_have_their_weight_and_spread_over_all_positions() {
+        let mut prg = Prg::from_seed([5; 16]);
+        let (mut ones, mut sum) = (vec![0u32; 64], 0i64);
+        for _ in 0..4000 {
+            let s = sparse(64, 32, &mut prg);
+            assert_eq!(s.iter().filter(|c| c.abs() == 1).count(), 32);
+            assert_eq!(s.iter().filter(|c| **c == 0).count(), 32);
+            ones.iter_mut().zip(&s).for_each(|(o, c)| *o += u32::from(*c != 0));
+            sum += s.iter().map(|c| i64::from(*c)).sum::<i64>();
+        }
+        // 2,000 expected, sd 31.6; sums of 128,000 signs have sd 358.
+        assert!(ones.iter().all(|o| (1840..2160).contains(o)), "{ones:?}");
+        assert!(sum.abs() < 1800, "{sum}");
+    }
+}

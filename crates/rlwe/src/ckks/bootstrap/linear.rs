@@ -1,0 +1,364 @@
+//! One matrix of a homomorphic transform: baby steps hoisted and kept over all primes, giant steps by one key.
+//!
+//! With offsets `(k_0 + g b + j) stride`, `M v = rot_(k_0)( sum_g rot_(g b)( sum_j F_gj rot_j v ) )`. The outer rotation is not made: it is handed on, and
+//! the next matrix is stored with its entries turned instead. The sum over g is Horner's, so that one giant key serves. Baby steps and
+//! inner sums stay over data and special primes ("double hoisting": Bossuat, Mouchet, Troncoso-Pastoriza, Hubaux, EUROCRYPT 2021, section 4), so a
+//! giant step divides only the half that is cut into digits.
+
+use super::super::switching::{apply, digit_ratio2, switch};
+use super::super::{
+    Ciphertext, CkksError, CkksParams, Complex, EncodeAt, Encoder, Evaluator, Galois, GaloisKeys, Level,
+};
+use super::dft::{scaled, times, Factor};
+use crate::ckks::noise::independent_sum;
+use hushnet_ring::rns::{Eval, RnsPoly};
+use std::collections::BTreeMap;
+
+/// Words of a limb that are worked on at a time.
+const TILE: usize = 4096;
+
+/// A polynomial in X^gap in evaluation form: N / gap different words a limb.
+struct Periodic {
+    gap: usize,
+    words: Vec<u64>,
+}
+
+/// Word i of 64 neighbours is value `order(i) / gap` of those that they have (`hushnet_ring::Ntt`: runs of 64 slots are transposed).
+fn order(i: usize) -> usize {
+    i % 8 * 8 + i / 8
+}
+
+impl Periodic {
+    fn new(poly: &RnsPoly<Eval>, gap: usize) -> Self {
+        let n = poly.degree();
+        let gap = if n < 64 { 1 } else { gap };
+        let words = match gap {
+            1 => poly.words().to_vec(),
+            2..=32 => poly
+                .words()
+                .chunks_exact(64)
+                .flat_map(|run| (0..64 / gap).map(move |v| run[order(v * gap)]))
+                .collect(),
+            _ => poly.words().iter().step_by(gap).copied().collect(),
+        };
+        Self { gap, words }
+    }
+
+    /// The words of limb number `limb` (of those stored) from `start`, into `out`.
+    fn expand(&self, limb: usize, n: usize, start: usize, out: &mut [u64]) {
+        let gap = self.gap;
+        let own = &self.words[limb * (n / gap)..(limb + 1) * (n / gap)];
+        match gap {
+            1 => out.copy_from_slice(&own[start..start + out.len()]),
+            2..=32 => {
+                let values = own[start / gap..].chunks_exact(64 / gap);
+                for (run, values) in out.chunks_exact_mut(64).zip(values) {
+                    run.iter_mut().enumerate().for_each(|(i, w)| *w = values[order(i) / gap]);
+                }
+            }
+            _ => {
+                for (at, w) in out.chunks_mut(gap.min(TILE)).enumerate() {
+                    w.fill(own[(start + at * gap.min(TILE)) / gap]);
+                }
+            }
+        }
+    }
+}
+
+/// Offsets of a matrix in baby and giant steps.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Steps {
+    /// Slots that one baby step turns.
+    pub(super) stride: usize,
+    /// Baby steps, the one by nothing included.
+    pub(super) babies: usize,
+    /// Giant steps likewise.
+    pub(super) giants: usize,
+    /// The offset that k = 0 stands for, in strides.
+    pub(super) first: i64,
+}
+
+impl Steps {
+    /// For matrices of a `radix` of butterfly levels on n slots.
+    pub(super) fn new(n: usize, stride: usize, radix: u32) -> Self {
+        // The last matrix reaches round: offsets count modulo n.
+        let round = stride << radix == n;
+        let count = if round { 1usize << radix } else { 2 << radix };
+        let babies = 1usize << count.ilog2().div_ceil(2);
+        let first = if round { 0 } else { 1 - (1 << radix) };
+        Self { stride, babies, giants: count.div_ceil(babies), first }
+    }
+
+    /// Rotations that it needs keys of.
+    pub(super) fn rotations(&self) -> Vec<i64> {
+        let giant = (self.giants > 1).then_some(self.babies);
+        (1..self.babies).chain(giant).map(|k| (k * self.stride) as i64).collect()
+    }
+}
+
+/// A matrix, encoded at the level that it is applied at.
+pub(super) struct Stage {
+    pub(super) steps: Steps,
+    pub(super) level: Level,
+    scale: f64,
+    /// `[g][j]`.
+    entries: Vec<Vec<Option<Periodic>>>,
+    /// sd of what the roundings of the entries add to a slot, over the size of the slots, ring units.
+    rounding: f64,
+    /// Largest Euclidean norm of a row.
+    norm: f64,
+}
+
+/// What a matrix is multiplied by when it is stored.
+#[derive(Clone, Copy)]
+pub(super) struct Adjust<'a> {
+    /// All entries.
+    pub(super) factor: f64,
+    /// Row i of the actual result, where given: one number a slot of the ring.
+    pub(super) rows: Option<&'a [Complex]>,
+    /// Column i of the actual argument, likewise.
+    pub(super) columns: Option<&'a [Complex]>,
+    /// Slots after which rows and columns repeat.
+    pub(super) period: usize,
+    /// Slots that the input still has to be turned by.
+    pub(super) turned: i64,
+}
+
+impl Stage {
+    /// Encodes a matrix on n slots, for vectors that repeat after n (rows and columns may double that); the second result is what the output still
+    /// has to be turned by.
+    pub(super) fn new(
+        encoder: &Encoder,
+        (n, factor): (usize, &Factor),
+        steps: Steps,
+        adjust: &Adjust<'_>,
+        (level, scale): (Level, f64),
+    ) -> Result<(Self, i64), CkksError> {
+        let slots = encoder.params().slots();
+        let at = |k: i64, n: usize| k.rem_euclid(n as i64) as usize;
+        let after = adjust.turned + steps.first * steps.stride as i64;
+        let period = if adjust.rows.or(adjust.columns).is_some() { adjust.period } else { factor.period };
+        let mut entries = Vec::new();
+        let (mut rounding, mut sums) = (0.0f64, vec![0.0f64; n]);
+        for g in 0..steps.giants {
+            let mut row = Vec::new();
+            for j in 0..steps.babies {
+                let k = (g * steps.babies + j) as i64;
+                let reach = (steps.first + k) * steps.stride as i64;
+                let offset = at(reach, n);
+                // A window that is wider than the circle would meet an offset twice.
+                let again = k >= (n / steps.stride) as i64;
+                let Some(d) = factor.diagonals.get(&offset).filter(|_| !again) else {
+                    row.push(None);
+                    continue;
+                };
+                sums.iter_mut()
+                    .zip(d)
+                    .for_each(|(s, z)| *s += (z.re * z.re + z.im * z.im) * adjust.factor.powi(2));
+                let turn = -after - (g * steps.babies * steps.stride) as i64;
+                let value = |i: usize| {
+                    let from = at(i as i64 + turn, slots);
+                    let mut z = scaled(d[from % n], adjust.factor);
+                    if let Some(r) = adjust.rows {
+                        z = times(z, r[from]);
+                    }
+                    if let Some(c) = adjust.columns {
+                        z = times(z, c[at(from as i64 + reach, slots)]);
+                    }
+                    z
+                };
+                let values: Vec<Complex> = (0..slots).map(value).collect();
+                let bound = values.iter().map(|z| z.re.hypot(z.im)).fold(0.0, f64::max) * (1.0 + 1e-9);
+                let plain = encoder.encode_complex_raised(&values, EncodeAt { level, scale, bound })?;
+                rounding = independent_sum(rounding, plain.sd);
+                row.push(Some(Periodic::new(&plain.poly, slots / period)));
+            }
+            entries.push(row);
+        }
+        let norm = sums.iter().copied().fold(0.0, f64::max).sqrt();
+        Ok((Self { steps, level, scale, entries, rounding, norm }, after))
+    }
+
+    /// Largest Euclidean norm of a row.
+    pub(super) fn norm(&self) -> f64 {
+        self.norm
+    }
+
+    /// Bytes of the encoded entries.
+    pub(super) fn bytes(&self) -> usize {
+        self.entries.iter().flatten().flatten().map(|p| p.words.len() * 8).sum()
+    }
+
+    /// The product with the matrix, turned by what [`Self::new`] said, rescaled. Cost at level l with k special primes and d digits, b baby and g
+    /// giant steps: d (l + k) transforms for the digits, (g - 1) (d + 1) (l + k) for giant steps, 2 (l + k) at the end.
+    pub(super) fn apply(
+        &self,
+        evaluator: &Evaluator,
+        c: &Ciphertext,
+        keys: &GaloisKeys,
+        bound: f64,
+    ) -> Result<Ciphertext, CkksError> {
+        let params = evaluator.params();
+        let c = evaluator.drop_to(c, self.level)?;
+        let (basis, level) = (params.basis(), self.level);
+        let babies = self.babies(evaluator, &c, keys)?;
+        let mut sums = self.sums(params, &babies)?;
+        drop(babies);
+        let giant = Galois::Rotate((self.steps.babies * self.steps.stride) as i64);
+        let down = &params.0.descend[level.0 - 1];
+        let Some([mut low, mut high]) = sums.pop() else {
+            return Err(CkksError::Count { what: "giant steps", expected: 1, got: 0 });
+        };
+        while let Some([b, a]) = sums.pop() {
+            let key = evaluator.key(keys, giant)?;
+            let [mut x, y] = switch(params, &down.divide(basis, &high)?, level, &key.key)?;
+            basis.add_assign(&mut x, &low)?;
+            (low, high) = (key.map.apply_eval(basis, &x)?, key.map.apply_eval(basis, &y)?);
+            basis.add_assign(&mut low, &b)?;
+            basis.add_assign(&mut high, &a)?;
+        }
+        let below = evaluator.below(level)?;
+        let down = &params.0.descend_rescale[level.0 - 2];
+        let parts = vec![down.divide(basis, &low)?, down.divide(basis, &high)?];
+        let prime = params.data_prime(below.0) as f64;
+        Ok(Ciphertext {
+            params: params.clone(),
+            parts,
+            level: below,
+            scale: c.scale * self.scale / prime,
+            bound,
+            sd: self.noise(params, &c),
+            seed: None,
+        })
+    }
+
+    /// sd of the result, errors of different slots uncorrelated: input and baby switches through the largest row, roundings of entries, giant switches, the last rounding.
+    fn noise(&self, params: &CkksParams, c: &Ciphertext) -> f64 {
+        let noise = params.noise();
+        let switched = noise.switching(digit_ratio2(params, self.level));
+        let prime = params.data_prime(self.level.0 - 1) as f64;
+        let baby = if self.steps.babies > 1 { switched } else { 0.0 };
+        let carried = self.norm * self.scale * independent_sum(c.sd, baby);
+        let rounded = self.rounding * c.bound * c.scale;
+        // A giant step rounds one half, which the secret multiplies, and switches.
+        let giants =
+            ((self.steps.giants - 1) as f64).sqrt() * independent_sum(switched, noise.part_rounding(2));
+        independent_sum(
+            independent_sum(carried, independent_sum(rounded, giants)) / prime,
+            noise.part_rounding(2),
+        )
+    }
+
+    /// P times the input turned by every baby step.
+    fn babies(
+        &self,
+        evaluator: &Evaluator,
+        c: &Ciphertext,
+        keys: &GaloisKeys,
+    ) -> Result<Vec<[RnsPoly<Eval>; 2]>, CkksError> {
+        let params = evaluator.params();
+        let (basis, range) = (params.basis(), params.extended_range(c.level));
+        let [c0, c1] = Evaluator::pair("a transform", c)?;
+        let lifted = |part: &RnsPoly<Eval>| -> Result<RnsPoly<Eval>, CkksError> {
+            let mut out = basis.zero(range.clone())?;
+            basis.scale_add_part(&mut out, part, &params.0.special_product)?;
+            Ok(out)
+        };
+        let mut out = vec![[lifted(c0)?, lifted(c1)?]];
+        if self.steps.babies > 1 {
+            let digits = evaluator.hoist(c)?;
+            for j in 1..self.steps.babies {
+                let key = evaluator.key(keys, Galois::Rotate((j * self.steps.stride) as i64))?;
+                let [mut x, y] = apply(params, &digits, &key.key)?;
+                basis.scale_add_part(&mut x, c0, &params.0.special_product)?;
+                out.push([key.map.apply_eval(basis, &x)?, key.map.apply_eval(basis, &y)?]);
+            }
+        }
+        Ok(out)
+    }
+
+    /// `sum_j F_gj x_j` for every g, tile by tile.
+    fn sums(
+        &self,
+        params: &CkksParams,
+        babies: &[[RnsPoly<Eval>; 2]],
+    ) -> Result<Vec<[RnsPoly<Eval>; 2]>, CkksError> {
+        let (basis, n) = (params.basis(), params.ring_degree());
+        let range = params.extended_range(self.level);
+        let mut out = Vec::new();
+        for _ in &self.entries {
+            out.push([basis.zero::<Eval>(range.clone())?, basis.zero::<Eval>(range.clone())?]);
+        }
+        let tile = TILE.min(n);
+        let mut expanded = vec![0u64; tile * self.steps.babies];
+        for i in range {
+            for start in (0..n).step_by(tile) {
+                for (row, [low, high]) in self.entries.iter().zip(&mut out) {
+                    let mut used = Vec::with_capacity(row.len());
+                    for ((entry, words), baby) in row.iter().zip(expanded.chunks_exact_mut(tile)).zip(babies)
+                    {
+                        if let Some(p) = entry {
+                            p.expand(i, n, start, words);
+                            used.push((
+                                &*words,
+                                &baby[0].limb(i)[start..start + tile],
+                                &baby[1].limb(i)[start..start + tile],
+                            ));
+                        }
+                    }
+                    let x: Vec<&[u64]> = used.iter().map(|u| u.0).collect();
+                    let b: Vec<&[u64]> = used.iter().map(|u| u.1).collect();
+                    let a: Vec<&[u64]> = used.iter().map(|u| u.2).collect();
+                    let sums = [
+                        &mut low.limb_mut(i)[start..start + tile],
+                        &mut high.limb_mut(i)[start..start + tile],
+                    ];
+                    basis.inner_words(i, sums, &x, [&b, &a])?;
+                }
+            }
+        }
+        Ok(out)
+    }
+}
+
+/// Keys that matrices need: rotations, each with the highest level.
+pub(super) fn rotations(stages: &[(Steps, Level)]) -> BTreeMap<i64, Level> {
+    let mut out = BTreeMap::new();
+    for (steps, level) in stages {
+        for r in steps.rotations() {
+            let known = out.entry(r).or_insert(*level);
+            *known = (*known).max(*level);
+        }
+    }
+    out
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use hushnet_ring::rns::RnsBasis;
+
+    #[test]
+    fn polynomials_of_few_values_come_back_whole() {
+        let n = 256;
+        let basis = RnsBasis::new(n, &[1_073_738_753, 12289]).unwrap();
+        for gap in [1, 2, 8, 32, 64, 128, 256] {
+            let mut words = vec![0u64; n];
+            for (k, w) in words.iter_mut().enumerate().step_by(gap) {
+                *w = (k * k + 5) as u64;
+            }
+            let poly = basis.forward(basis.from_signed(&words, 0..2).unwrap()).unwrap();
+            let stored = Periodic::new(&poly, gap);
+            assert_eq!(stored.words.len(), 2 * n / gap);
+            for limb in 0..2 {
+                for tile in [64, n] {
+                    let mut out = vec![0; n];
+                    for start in (0..n).step_by(tile) {
+                        stored.expand(limb, n, start, &mut out[start..start + tile]);
+                    }
+                    assert_eq!(out, poly.limb(limb), "gap {gap}");
+                }
+            }
+        }
+    }
+}

@@ -1,0 +1,229 @@
+//! Parameters that a bootstrap fits into: which prime serves which step.
+
+use super::sine::Sine;
+use crate::ckks::{CkksError, CkksParams, CkksSpec, Insecure, Level, PrimeSpec};
+use crate::security;
+use hushnet_ring::Ring;
+
+/// Least Hamming weight of the ephemeral secret (`docs/security`).
+pub const LEAST_WEIGHT: usize = 32;
+
+/// What a bootstrap is asked for.
+///
+/// Data primes, from the lowest: one *base* prime q_0, `levels + 1` of the message (one is spent by the next bootstrap), then those of slots
+/// from coefficients, of the sine, and of coefficients from slots, in the order in which they are used up.
+#[derive(Clone, Debug, PartialEq)]
+pub struct BootstrapSpec {
+    /// Ring degree N, a power of two.
+    pub ring_degree: usize,
+    /// Slots that messages have, a power of two up to N/2; slot j of a message is that at j + slots.
+    pub slots: usize,
+    /// Levels that a circuit may use between two bootstraps.
+    pub levels: usize,
+    /// log2 of a message prime, and of the scale of a bootstrapped ciphertext.
+    pub message_bits: u32,
+    /// log2 of q_0 and of the primes of sine and coefficients from slots.
+    pub base_bits: u32,
+    /// log2 of the scale of a message modulo q_0, for slots of magnitude 1: below `base_bits` by what keeps coefficients small beside q_0.
+    pub entry_bits: u32,
+    /// Levels of butterflies a matrix, coefficients from slots; log2 slots in all.
+    pub to_coefficients: Vec<u32>,
+    /// Levels of butterflies a matrix, slots from coefficients; log2 slots in all.
+    pub to_slots: Vec<u32>,
+    /// The approximate reduction modulo q_0.
+    pub sine: Sine,
+    /// Hamming weight of the ephemeral secret.
+    pub weight: usize,
+    /// Special primes of `base_bits`.
+    pub special: usize,
+}
+
+impl BootstrapSpec {
+    /// N = 2^16: eight levels between bootstraps, 48-bit messages, 128 bits of security. Slots: 2^3 to 2^15.
+    ///
+    /// # Errors
+    /// [`CkksError::Spec`] for other numbers of slots.
+    pub fn standard(slots: usize) -> Result<Self, CkksError> {
+        if !slots.is_power_of_two() || !(8..=1 << 15).contains(&slots) {
+            return Err(CkksError::Spec(format!(
+                "{slots} slots; a bootstrap has 2^3 to 2^15, a power of two"
+            )));
+        }
+        let log = slots.ilog2();
+        let thirds: Vec<u32> = (0..3).map(|k| (log + 2 - k) / 3).collect();
+        Ok(Self {
+            ring_degree: 1 << 16,
+            slots,
+            levels: 8,
+            message_bits: 48,
+            base_bits: 50,
+            // What keeps the arcsine's third term below 2^-22 of a message of this many slots.
+            entry_bits: (41 + (log + 2) / 2).min(49),
+            to_coefficients: thirds.clone(),
+            to_slots: thirds.into_iter().rev().collect(),
+            sine: Sine { range: 13, degree: 31, doublings: 3 },
+            weight: LEAST_WEIGHT,
+            special: 9,
+        })
+    }
+
+    fn check_shape(&self) -> Result<(), CkksError> {
+        let fail = |why: String| Err(CkksError::Spec(why));
+        let (n, log) = (self.slots, self.slots.max(1).ilog2());
+        if !n.is_power_of_two() || !(8..=self.ring_degree / 2).contains(&n) {
+            return fail(format!(
+                "{n} slots; a power of two from 8 to N/2 = {} is possible",
+                self.ring_degree / 2
+            ));
+        }
+        for (what, radices) in [("to coefficients", &self.to_coefficients), ("to slots", &self.to_slots)] {
+            // Sums of u32 from a stranger: bounded before they are added.
+            if radices.is_empty()
+                || radices.iter().any(|r| !(1..=8).contains(r))
+                || radices.iter().sum::<u32>() != log
+            {
+                return fail(format!(
+                    "matrices {what} of {radices:?} levels of butterflies; 1 to 8 each, {log} in all"
+                ));
+            }
+        }
+        let s = &self.sine;
+        if ![7, 15, 31, 63].contains(&s.degree) || s.doublings > 6 || !(1..=64).contains(&s.range) {
+            return fail(format!(
+                "a sine of {s:?}; degrees 7, 15, 31, 63, at most 6 doublings, range 1 to 64"
+            ));
+        }
+        if self.weight < LEAST_WEIGHT || self.weight > self.ring_degree / 2 {
+            return fail(format!("an ephemeral secret of weight {}; at least {LEAST_WEIGHT}", self.weight));
+        }
+        if self.levels == 0 || self.levels > 32 || self.special == 0 {
+            return fail(format!(
+                "{} levels and {} special primes; 1 to 32 and at least 1",
+                self.levels, self.special
+            ));
+        }
+        if self.entry_bits >= self.base_bits || self.message_bits > self.base_bits {
+            return fail("messages must be narrower than q_0".into());
+        }
+        Ok(())
+    }
+
+    /// The data primes of the message part.
+    fn message_levels(&self) -> usize {
+        self.levels + 2
+    }
+
+    /// The specification of the ring.
+    ///
+    /// # Errors
+    /// [`CkksError::Spec`] for what no bootstrap fits.
+    pub fn ring(&self) -> Result<CkksSpec, CkksError> {
+        self.check_shape()?;
+        let wide = PrimeSpec::Near(self.base_bits);
+        let message = PrimeSpec::Near(self.message_bits);
+        let mut data_primes = vec![wide];
+        data_primes.resize(self.message_levels() + self.to_slots.len(), message);
+        data_primes.resize(data_primes.len() + self.sine.depth() + self.to_coefficients.len(), wide);
+        Ok(CkksSpec {
+            ring_degree: self.ring_degree,
+            ring: Ring::Cyclotomic,
+            digits: data_primes.len().div_ceil(self.special),
+            special_primes: vec![wide; self.special],
+            scale_bits: self.message_bits,
+            data_primes,
+        })
+    }
+
+    /// Checked parameters of at least 128 bits under both secrets.
+    ///
+    /// # Errors
+    /// As [`CkksSpec::check`]; [`CkksError::Security`] when the ephemeral secret's keys are not among the proven sets.
+    pub fn check(&self) -> Result<BootstrapParams, CkksError> {
+        let params = self.ring()?.check()?;
+        // Ciphertexts under the ephemeral secret have q_0 and one special prime.
+        let bits =
+            (params.data_prime(0) as f64).log2() + (params.special_primes()[self.special - 1] as f64).log2();
+        let limit = security::max_sparse_modulus_bits(self.ring_degree).unwrap_or(0);
+        if bits.ceil() as u32 > limit {
+            return Err(CkksError::Security {
+                ring_degree: self.ring_degree,
+                bits: bits.ceil() as u32,
+                limit,
+            });
+        }
+        Ok(BootstrapParams { spec: self.clone(), params })
+    }
+
+    /// [`Self::check`] without the security checks, for tests.
+    ///
+    /// # Errors
+    /// As [`CkksSpec::check_insecure`].
+    pub fn check_insecure(&self, insecure: Insecure) -> Result<BootstrapParams, CkksError> {
+        Ok(BootstrapParams { spec: self.clone(), params: self.ring()?.check_insecure(insecure)? })
+    }
+}
+
+/// Checked parameters with a place for every step.
+#[derive(Clone, Debug)]
+pub struct BootstrapParams {
+    pub(super) spec: BootstrapSpec,
+    pub(super) params: CkksParams,
+}
+
+impl BootstrapParams {
+    /// What they were made from.
+    #[must_use]
+    pub fn spec(&self) -> &BootstrapSpec {
+        &self.spec
+    }
+
+    /// The ring, in which ciphertexts live.
+    #[must_use]
+    pub fn ckks(&self) -> &CkksParams {
+        &self.params
+    }
+
+    /// The level of a bootstrapped ciphertext.
+    #[must_use]
+    pub fn fresh_level(&self) -> Level {
+        Level(self.spec.message_levels())
+    }
+
+    /// The level that a ciphertext must have to be bootstrapped.
+    #[must_use]
+    pub fn entry_level(&self) -> Level {
+        Level(2)
+    }
+
+    /// The scale of a bootstrapped ciphertext.
+    #[must_use]
+    pub fn fresh_scale(&self) -> f64 {
+        f64::from(self.spec.message_bits).exp2()
+    }
+
+    /// The scale of a message modulo q_0.
+    pub(super) fn entry_scale(&self) -> f64 {
+        // Messages of magnitude 1 stay below q_0 / 2.
+        f64::from(self.spec.entry_bits).exp2().min(self.params.data_prime(0) as f64 * 0.49)
+    }
+
+    /// Level at which matrix i of coefficients from slots is applied.
+    pub(super) fn coefficient_level(&self, i: usize) -> Level {
+        Level(self.params.max_level().0 - i)
+    }
+
+    /// Level at which the sine begins.
+    pub(super) fn sine_level(&self) -> Level {
+        self.coefficient_level(self.spec.to_coefficients.len())
+    }
+
+    /// Level at which matrix i of slots from coefficients is applied.
+    pub(super) fn slot_level(&self, i: usize) -> Level {
+        Level(self.sine_level().0 - self.spec.sine.depth() - i)
+    }
+
+    /// Whether two bits of a slot travel in one ciphertext through the sine: real parts in one half, imaginary ones in the other.
+    pub(super) fn sparse(&self) -> bool {
+        self.spec.slots < self.params.slots()
+    }
+}

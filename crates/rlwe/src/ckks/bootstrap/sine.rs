@@ -1,0 +1,156 @@
+//! `x - round(x)` of values near integers: `sin(2 pi x) / 2 pi`, as a cosine of a small angle that is doubled, with two terms of the arcsine.
+//!
+//! u = x / (K + 1/4) lies in [-1, 1]. A Chebyshev interpolant gives `c = cos(2 pi (x - 1/4) / 2^r)`, r times `c <- 2 c^2 - 1` gives `s = sin(2 pi x)`
+//! (Han, Ki, CT-RSA 2020, section 4), and `s + s^3/6` agrees with `2 pi (x - round(x))` up to its fifth power (Lee, Lee, Lee, Kim, No, EUROCRYPT 2021, section 4).
+//! The circuit is written once, over [`Machine`]: ciphertexts, and numbers with the noise that ciphertexts would have.
+
+use super::super::CkksError;
+use std::collections::BTreeMap;
+
+/// What approximates the reduction modulo 1.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Sine {
+    /// Integers up to this magnitude are removed.
+    pub range: u32,
+    /// Degree of the Chebyshev interpolant: 2^k - 1, k = 3 to 6.
+    pub degree: u32,
+    /// Times that the angle is doubled, 0 to 6.
+    pub doublings: u32,
+}
+
+/// Degree of the polynomials that are sums of T_1, T_2, T_3 with scalars.
+const LEAF: usize = 4;
+
+impl Sine {
+    /// What u is x divided by.
+    pub(super) fn width(&self) -> f64 {
+        f64::from(self.range) + 0.25
+    }
+
+    /// Levels that the circuit takes: the interpolant, the doublings, two for the arcsine.
+    #[must_use]
+    pub fn depth(&self) -> usize {
+        self.degree.ilog2() as usize + 1 + self.doublings as usize + 2
+    }
+
+    /// Products of two ciphertexts: powers up to half the degree and T_3, one a split of the polynomial, doublings, two for the arcsine.
+    #[must_use]
+    pub fn products(&self) -> usize {
+        let log = self.degree.ilog2() as usize + 1;
+        // Leaves of four terms have one split less than they are; the deepest leaf is split once more.
+        let splits = 1 << (log - 2);
+        (log - 1) + 1 + splits + self.doublings as usize + 2
+    }
+
+    /// Chebyshev coefficients of `cos(2 pi (K + 1/4) u / 2^r - pi / 2^(r+1))`, interpolated at 4 (degree + 1) nodes and cut off.
+    pub(super) fn coefficients(&self) -> Vec<f64> {
+        let nodes = 4 * (self.degree as usize + 1);
+        let shrink = f64::from(self.doublings).exp2();
+        let value = |u: f64| (2.0 * std::f64::consts::PI * (self.width() * u - 0.25) / shrink).cos();
+        let angle = |k: usize| std::f64::consts::PI * (k as f64 + 0.5) / nodes as f64;
+        (0..=self.degree as usize)
+            .map(|j| {
+                let sum: f64 = (0..nodes).map(|k| value(angle(k).cos()) * (j as f64 * angle(k)).cos()).sum();
+                sum * if j == 0 { 1.0 } else { 2.0 } / nodes as f64
+            })
+            .collect()
+    }
+}
+
+/// What the circuit needs; V is a value that knows its level and scale.
+pub(super) trait Machine {
+    type V: Clone;
+    /// The levels below the input's that it stands.
+    fn depth(&self, v: &Self::V) -> usize;
+    /// `2 a b - c` (or - 1), one level down.
+    fn twice_product(
+        &mut self,
+        a: &Self::V,
+        b: &Self::V,
+        minus: Option<&Self::V>,
+    ) -> Result<Self::V, CkksError>;
+    /// `q t`, one level down.
+    fn product(&mut self, q: &Self::V, t: &Self::V) -> Result<Self::V, CkksError>;
+    /// `a + b`, at one level and scale.
+    fn sum(&mut self, a: &Self::V, b: &Self::V) -> Result<Self::V, CkksError>;
+    /// `c_0 + sum c_i v_i` at a depth, with a scale that [`Self::aim`] made.
+    fn leaf(
+        &mut self,
+        terms: &[(f64, &Self::V)],
+        constant: f64,
+        depth: usize,
+        scale: f64,
+    ) -> Result<Self::V, CkksError>;
+    /// The scale that a factor of `t` needs so that the product has `scale` at this depth.
+    fn aim(&self, t: &Self::V, depth: usize, scale: f64) -> f64;
+    /// The scale of a value.
+    fn scale(&self, v: &Self::V) -> f64;
+    /// `v / 6 + 1`, by scale alone.
+    fn sixth_and_one(&mut self, v: &Self::V) -> Result<Self::V, CkksError>;
+}
+
+/// `sum c_j T_j = q T_m + r` for m <= degree < 2m: quotient and remainder in the Chebyshev basis.
+fn split(c: &[f64], m: usize) -> (Vec<f64>, Vec<f64>) {
+    let mut r = c[..m].to_vec();
+    let mut q = vec![0.0; c.len() - m];
+    q[0] = c[m];
+    for j in 1..q.len() {
+        q[j] = 2.0 * c[m + j];
+        r[m - j] -= c[m + j];
+    }
+    (q, r)
+}
+
+struct Powers<V>(BTreeMap<usize, V>);
+
+impl<V> Powers<V> {
+    fn at(&self, i: usize) -> Result<&V, CkksError> {
+        self.0.get(&i).ok_or(CkksError::Count { what: "Chebyshev basis", expected: i, got: self.0.len() })
+    }
+}
+
+fn evaluate<M: Machine>(
+    m: &mut M,
+    powers: &Powers<M::V>,
+    c: &[f64],
+    depth: usize,
+    scale: f64,
+) -> Result<M::V, CkksError> {
+    if c.len() <= LEAF {
+        let terms = (1..c.len()).map(|i| Ok((c[i], powers.at(i)?))).collect::<Result<Vec<_>, CkksError>>()?;
+        if terms.iter().all(|(_, t)| m.depth(t) < depth) {
+            return m.leaf(&terms, c[0], depth, scale);
+        }
+    }
+    let top = 1 << (c.len() - 1).ilog2();
+    let (q, r) = split(c, top);
+    let t = powers.at(top)?;
+    let wanted = m.aim(t, depth, scale);
+    let q = evaluate(m, powers, &q, depth - 1, wanted)?;
+    let product = m.product(&q, t)?;
+    let reached = m.scale(&product);
+    let r = evaluate(m, powers, &r, depth, reached)?;
+    m.sum(&product, &r)
+}
+
+/// `2 pi (x - round(x))` up to its fifth power, from u; `scale` is that of the interpolant's value.
+pub(super) fn run<M: Machine>(m: &mut M, sine: &Sine, u: M::V, scale: f64) -> Result<M::V, CkksError> {
+    let c = sine.coefficients();
+    let mut powers = Powers(BTreeMap::from([(1, u)]));
+    let mut power = 2;
+    while power < c.len() {
+        let half = powers.at(power / 2)?.clone();
+        let next = m.twice_product(&half, &half, None)?;
+        powers.0.insert(power, next);
+        power *= 2;
+    }
+    let third = m.twice_product(powers.at(2)?, powers.at(1)?, Some(powers.at(1)?))?;
+    powers.0.insert(3, third);
+    let mut s = evaluate(m, &powers, &c, sine.degree.ilog2() as usize + 1, scale)?;
+    for _ in 0..sine.doublings {
+        s = m.twice_product(&s, &s, None)?;
+    }
+    let square = m.product(&s, &s)?;
+    let factor = m.sixth_and_one(&square)?;
+    m.product(&factor, &s)
+}

@@ -1,0 +1,327 @@
+//! A bootstrap at small degrees, against the message and against what was derived.
+
+use super::dft;
+use super::*;
+use std::collections::BTreeMap;
+
+use crate::ckks::client::{KeyGenerator, SecretKey};
+use crate::ckks::switching::counted;
+use crate::ckks::{GaloisKeys, Insecure};
+
+/// Eight levels of butterflies and less: seconds in a test.
+fn spec(ring_degree: usize, slots: usize, radices: &[u32]) -> BootstrapSpec {
+    BootstrapSpec {
+        ring_degree,
+        slots,
+        levels: 2,
+        message_bits: 44,
+        base_bits: 50,
+        entry_bits: 43,
+        to_coefficients: radices.to_vec(),
+        to_slots: radices.iter().rev().copied().collect(),
+        sine: Sine { range: 13, degree: 31, doublings: 3 },
+        weight: 32,
+        special: 4,
+    }
+}
+
+struct World {
+    bootstrapper: Bootstrapper,
+    keys: BootstrapKeys,
+    secret: SecretKey,
+    encoder: Encoder,
+    prg: Prg,
+}
+
+impl World {
+    fn new(spec: &BootstrapSpec) -> Self {
+        let params = spec.check_insecure(Insecure).unwrap();
+        let mut prg = Prg::from_seed([71; 16]);
+        let generator = KeyGenerator::new(params.ckks());
+        let secret = generator.secret_key(&mut prg).unwrap();
+        let keys = generator.bootstrap_keys(&secret, &params, &[], &mut prg).unwrap();
+        let bootstrapper = Bootstrapper::new(&params).unwrap();
+        Self { encoder: Encoder::new(params.ckks()), bootstrapper, keys, secret, prg }
+    }
+
+    fn values(&mut self, complex: bool) -> Vec<Complex> {
+        let n = self.bootstrapper.params.spec.slots;
+        let mut words = vec![0; 2 * n];
+        self.prg.fill_words(&mut words);
+        let real = |w: u64| w as f64 / 2f64.powi(63) - 1.0;
+        let own: Vec<Complex> = words
+            .chunks(2)
+            .map(|p| {
+                if complex {
+                    Complex { re: 0.7 * real(p[0]), im: 0.7 * real(p[1]) }
+                } else {
+                    Complex { re: real(p[0]), im: 0.0 }
+                }
+            })
+            .collect();
+        own.iter().cycle().take(self.encoder.params().slots()).copied().collect()
+    }
+
+    fn encrypt(&mut self, values: &[Complex], level: usize, bound: f64) -> Ciphertext {
+        let at = EncodeAt {
+            level: self.encoder.params().level(level).unwrap(),
+            scale: self.bootstrapper.params.fresh_scale() / bound,
+            bound,
+        };
+        let plain = self.encoder.encode_complex(values, at).unwrap();
+        self.secret.encrypt(&plain, &mut self.prg).unwrap()
+    }
+
+    fn errors(&self, c: &Ciphertext, expected: &[Complex]) -> Vec<f64> {
+        let got = self.encoder.decode_complex(&self.secret.decrypt(c).unwrap()).unwrap();
+        got.iter().zip(expected).flat_map(|(g, e)| [g.re - e.re, g.im - e.im]).collect()
+    }
+}
+
+fn rms(v: &[f64]) -> f64 {
+    (v.iter().map(|x| x * x).sum::<f64>() / v.len() as f64).sqrt()
+}
+
+#[test]
+fn bootstrapped_slots_are_what_they_were_within_the_derived_error() {
+    for (degree, slots, radices) in
+        [(1 << 10, 512, vec![3, 3, 3]), (1 << 10, 64, vec![2, 2, 2]), (1 << 9, 256, vec![4, 4])]
+    {
+        let mut world = World::new(&spec(degree, slots, &radices));
+        for complex in [false, true] {
+            let x = world.values(complex);
+            let c = world.encrypt(&x, 2, 1.0);
+            let out = world.bootstrapper.apply(&c, &world.keys).unwrap();
+            assert_eq!(out.level(), world.bootstrapper.params.fresh_level());
+            assert_eq!(out.scale(), world.bootstrapper.params.fresh_scale());
+            let errors = world.errors(&out, &x);
+            let (rms, sd) = (rms(&errors), out.noise() / out.scale());
+            let worst = errors.iter().fold(0.0f64, |m, e| m.max(e.abs()));
+            assert!(worst <= out.error_bound());
+            assert!(rms <= sd && sd <= rms * 24.0, "rms {rms} of sd {sd}");
+        }
+    }
+}
+
+/// Centred values of the coefficients of what a ciphertext decrypts to, ring units.
+fn coefficients(world: &World, c: &Ciphertext) -> Vec<f64> {
+    let basis = world.encoder.params().basis();
+    let plain = world.secret.decrypt(c).unwrap();
+    basis.to_reals(&basis.inverse(plain.poly.clone()).unwrap()).unwrap()
+}
+
+/// What every step was given and gave.
+fn steps(world: &World, c: &Ciphertext) -> BTreeMap<&'static str, Ciphertext> {
+    let mut seen = BTreeMap::new();
+    world.bootstrapper.run(c, &world.keys, &mut |step, c| drop(seen.insert(step, c.clone()))).unwrap();
+    seen
+}
+
+fn within(what: &str, errors: &[f64], sd: f64, slack: f64) {
+    let (mean, worst) = (rms(errors), errors.iter().fold(0.0f64, |m, e| m.max(e.abs())));
+    assert!(errors.len() >= 1000, "{what}: {} samples", errors.len());
+    assert!(worst <= TAIL * sd, "{what}: worst 2^{:.1} of sd 2^{:.1}", worst.log2(), sd.log2());
+    assert!(mean <= sd && sd <= slack * mean, "{what}: rms 2^{:.1} of sd 2^{:.1}", mean.log2(), sd.log2());
+}
+
+fn apart(got: &[Complex], expected: &[Complex]) -> Vec<f64> {
+    got.iter().zip(expected).flat_map(|(g, e)| [g.re - e.re, g.im - e.im]).collect()
+}
+
+/// `v_(i + by)` at i.
+fn turned(v: &[Complex], by: i64) -> Vec<Complex> {
+    let n = v.len() as i64;
+    (0..n).map(|i| v[(i + by).rem_euclid(n) as usize]).collect()
+}
+
+fn through(factors: &[dft::Factor], v: Vec<Complex>, factor: f64) -> Vec<Complex> {
+    let out = factors.iter().fold(v, |v, f| dft::apply(&f.diagonals, &v));
+    out.iter().map(|z| dft::scaled(*z, factor)).collect()
+}
+
+#[test]
+fn every_step_keeps_its_derived_error_on_a_thousand_samples() {
+    let mut world = World::new(&spec(1 << 11, 1 << 10, &[3, 3, 4]));
+    let x = world.values(true);
+    let c = world.encrypt(&x, 2, 1.0);
+    let seen = steps(&world, &c);
+    let spec = world.bootstrapper.params.spec.clone();
+    let slots_of = |c: &Ciphertext| world.encoder.decode_complex(&world.secret.decrypt(c).unwrap()).unwrap();
+    let (entry, raised, z) = (&seen["enter"], &seen["raise"], &seen["to coefficients"]);
+    let q = raised.scale();
+
+    let signed: Vec<Complex> =
+        x.iter().zip(&world.bootstrapper.signs).map(|(v, s)| dft::scaled(*v, *s)).collect();
+    let e = apart(&slots_of(entry), &signed);
+    within("enter", &e, entry.noise() / entry.scale(), 16.0);
+
+    // Modulo q_0 nothing has happened but the error of two key switches; what was added are small multiples of q_0.
+    let (before, after) = (coefficients(&world, entry), coefficients(&world, raised));
+    let whole: Vec<f64> = before.iter().zip(&after).map(|(b, a)| ((a - b) / q).round()).collect();
+    let off: Vec<f64> = before.iter().zip(&after).zip(&whole).map(|((b, a), w)| a - b - w * q).collect();
+    let halves = (world.encoder.params().ring_degree() as f64 / 2.0).sqrt();
+    let e: Vec<f64> = off.iter().map(|d| d * halves).collect();
+    within("raise", &e, raised.noise(), 32.0);
+    let spread = rms(&whole).powi(2);
+    let expected = (spec.weight as f64 + 1.0) / 12.0;
+    assert!((0.8..1.25).contains(&(spread / expected)), "integers of variance {spread}, {expected} expected");
+    assert!(whole.iter().all(|w| w.abs() <= f64::from(spec.sine.range)));
+
+    let inverse = dft::factors(spec.slots, &spec.to_coefficients, true);
+    let x_of = through(&inverse, slots_of(raised), 0.5 / spec.sine.width());
+    let pending: i64 =
+        world.bootstrapper.to_coefficients.iter().map(|s| s.steps.first * s.steps.stride as i64).sum();
+    let e = apart(&turned(&slots_of(z), pending), &x_of);
+    within("to coefficients", &e, z.noise() / z.scale(), 64.0);
+
+    let fraction = |u: f64| {
+        let x = 2.0 * u * spec.sine.width();
+        2.0 * std::f64::consts::PI * (x - x.round())
+    };
+    let y = &seen["sine"];
+    let expected: Vec<Complex> =
+        slots_of(z).iter().map(|v| Complex { re: fraction(v.re), im: fraction(v.im) }).collect();
+    within("sine", &apart(&slots_of(y), &expected), y.noise() / y.scale(), 64.0);
+    assert!((y.scale() / world.bootstrapper.sine.scale - 1.0).abs() < 1e-12);
+
+    let forward = dft::factors(spec.slots, &spec.to_slots, false);
+    let coefficients = turned(&slots_of(y), pending);
+    let slots = through(&forward, coefficients, message_factor(&world.bootstrapper.params));
+    let slots: Vec<Complex> =
+        slots.iter().zip(&world.bootstrapper.signs).map(|(v, s)| dft::scaled(*v, *s)).collect();
+    let out = &seen["to slots"];
+    let mut own = slots_of(out);
+    own.iter_mut().for_each(|v| *v = dft::scaled(*v, out.scale() / world.bootstrapper.params.fresh_scale()));
+    // What it was given is carried on: only the matrices' own errors are left, which are far smaller.
+    let e = apart(&own, &slots);
+    assert!(rms(&e) <= out.noise() / out.scale());
+}
+
+#[test]
+fn key_switches_are_as_many_as_stated() {
+    for (degree, slots, radices) in
+        [(1 << 10, 512, vec![3, 3, 3]), (1 << 10, 64, vec![2, 2, 2]), (1 << 9, 256, vec![4, 4])]
+    {
+        let mut world = World::new(&spec(degree, slots, &radices));
+        let x = world.values(false);
+        let c = world.encrypt(&x, 2, 1.0);
+        let before = (counted::SWITCHES.get(), counted::HOISTED.get());
+        world.bootstrapper.apply(&c, &world.keys).unwrap();
+        let made = Operations {
+            switches: counted::SWITCHES.get() - before.0,
+            hoisted: counted::HOISTED.get() - before.1,
+        };
+        assert_eq!(made, world.bootstrapper.operations());
+    }
+}
+
+#[test]
+fn circuits_go_on_after_bootstraps_and_messages_may_be_large() {
+    let mut world = World::new(&spec(1 << 9, 256, &[4, 4]));
+    let x = world.values(false);
+    let large: Vec<Complex> = x.iter().map(|v| dft::scaled(*v, 20.0)).collect();
+    let e = Evaluator::new(world.encoder.params());
+    let mut c = world.encrypt(&large, 3, 20.0);
+    let mut expected: Vec<f64> = large.iter().map(|v| v.re).collect();
+    for _ in 0..3 {
+        // Two levels a round: v <- (v / 20)^2 after a bootstrap.
+        c = world.bootstrapper.apply(&c, &world.keys).unwrap();
+        c = e.relabel(c, 1.0 / 20.0).unwrap();
+        c = e.relinearise_rescale(&e.square(&c).unwrap(), world.keys.relin()).unwrap();
+        c = e.relabel(c, 20.0).unwrap();
+        expected.iter_mut().for_each(|v| *v = *v * *v / 20.0);
+    }
+    let expected: Vec<Complex> = expected.iter().map(|v| Complex { re: *v, im: 0.0 }).collect();
+    let worst = world.errors(&c, &expected).iter().fold(0.0f64, |m, d| m.max(d.abs()));
+    assert!(worst <= c.error_bound() && worst < 20.0 / 65536.0, "{worst} of {}", c.error_bound());
+}
+
+#[test]
+fn what_does_not_fit_is_refused() {
+    let mut world = World::new(&spec(1 << 9, 256, &[4, 4]));
+    let x = world.values(false);
+    let e = Evaluator::new(world.encoder.params());
+    let c = world.encrypt(&x, 2, 1.0);
+    let low = e.drop_to(&c, world.encoder.params().level(1).unwrap()).unwrap();
+    let apply = |c: &Ciphertext, k: &BootstrapKeys| world.bootstrapper.apply(c, k).map(drop);
+    assert!(matches!(apply(&low, &world.keys), Err(CkksError::LevelTooLow { .. })));
+    assert!(matches!(apply(&e.square(&c).unwrap(), &world.keys), Err(CkksError::Parts { .. })));
+    let wide = Ciphertext { scale: 80f64.exp2(), ..c.clone() };
+    assert!(matches!(apply(&wide, &world.keys), Err(CkksError::BadScale)));
+
+    let other = World::new(&spec(1 << 9, 256, &[2, 3, 3]));
+    assert!(matches!(apply(&c, &other.keys), Err(CkksError::ForeignParams(_))));
+    assert!(matches!(other.bootstrapper.apply(&c, &other.keys).map(drop), Err(CkksError::ForeignParams(_))));
+    let mut keys =
+        BootstrapKeys::from_bytes(&world.bootstrapper.params, &world.keys.to_bytes().unwrap()).unwrap();
+    keys.galois = GaloisKeys::none(world.encoder.params());
+    assert!(matches!(apply(&c, &keys), Err(CkksError::MissingKey(_))));
+}
+
+#[test]
+fn keys_travel_whole_and_damage_is_seen() {
+    let mut world = World::new(&spec(1 << 9, 256, &[4, 4]));
+    let params = world.bootstrapper.params.clone();
+    let bytes = world.keys.to_bytes().unwrap();
+    assert_eq!(bytes.len(), world.keys.byte_len());
+    let again = BootstrapKeys::from_bytes(&params, &bytes).unwrap();
+    let x = world.values(false);
+    let c = world.encrypt(&x, 2, 1.0);
+    let out = world.bootstrapper.apply(&c, &again).unwrap();
+    assert!(out.parts() == world.bootstrapper.apply(&c, &world.keys).unwrap().parts());
+
+    for at in (0..bytes.len()).step_by(bytes.len() / 61).chain([7, 8, 40, bytes.len() - 1]) {
+        let mut bad = bytes.clone();
+        bad[at] ^= 4;
+        assert!(BootstrapKeys::from_bytes(&params, &bad).is_err(), "byte {at}");
+    }
+    for cut in [0, 47, 48, 1000, bytes.len() - 1] {
+        assert!(BootstrapKeys::from_bytes(&params, &bytes[..cut]).is_err(), "{cut} bytes");
+    }
+    let other = spec(1 << 9, 256, &[2, 3, 3]).check_insecure(Insecure).unwrap();
+    assert!(matches!(BootstrapKeys::from_bytes(&other, &bytes), Err(CkksError::ForeignParams(_))));
+}
+
+#[test]
+fn parameters_that_make_no_sense_are_refused_and_the_standard_ones_are_secure() {
+    let good = spec(1 << 9, 256, &[4, 4]);
+    let sine = good.sine;
+    let bad = [
+        BootstrapSpec { slots: 100, ..good.clone() },
+        BootstrapSpec { slots: 512, ..good.clone() },
+        BootstrapSpec { to_slots: vec![], ..good.clone() },
+        BootstrapSpec { to_slots: vec![u32::MAX, 9], ..good.clone() },
+        BootstrapSpec { to_coefficients: vec![4, 3], ..good.clone() },
+        BootstrapSpec { sine: Sine { degree: 32, ..sine }, ..good.clone() },
+        BootstrapSpec { sine: Sine { doublings: 7, ..sine }, ..good.clone() },
+        BootstrapSpec { weight: 31, ..good.clone() },
+        BootstrapSpec { levels: 0, ..good.clone() },
+        BootstrapSpec { special: 0, ..good.clone() },
+        BootstrapSpec { entry_bits: 50, ..good.clone() },
+    ];
+    for (i, spec) in bad.iter().enumerate() {
+        assert!(matches!(spec.check_insecure(Insecure), Err(CkksError::Spec(_))), "{i}");
+    }
+    assert!(matches!(good.check(), Err(CkksError::Spec(_) | CkksError::Security { .. })));
+    let wide = BootstrapSpec { special: 10, ..BootstrapSpec::standard(1 << 15).unwrap() };
+    assert!(matches!(wide.check(), Err(CkksError::Security { .. })));
+}
+
+#[test]
+fn integers_leave_the_range_with_probability_below_two_to_the_minus_40() {
+    for slots in [1 << 12, 1 << 15] {
+        let spec = BootstrapSpec { ring_degree: 1 << 16, ..BootstrapSpec::standard(slots).unwrap() };
+        let params = BootstrapParams {
+            params: super::tests::spec(1 << 9, 256, &[4, 4]).check_insecure(Insecure).unwrap().params,
+            spec: spec.clone(),
+        };
+        let bits = noise::failure_bits(&params);
+        assert!((-60.0..-40.0).contains(&bits), "{bits}");
+        // One integer less would not do.
+        let short = BootstrapParams {
+            spec: BootstrapSpec { sine: Sine { range: 12, ..spec.sine }, ..spec },
+            ..params
+        };
+        assert!(slots < 1 << 15 || noise::failure_bits(&short) > -40.0);
+    }
+}
