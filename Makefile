@@ -28,7 +28,7 @@ export RUSTUP_HOME := $(TOOLCHAIN)/rustup
 NEEDS_CARGO := $(TOOLCHAIN)/.installed
 endif
 
-.PHONY: setup demo test test-rust test-python constant-time lint lint-rust lint-python licences wheel wheels web docs bench-quick soak fuzz-quick fuzz-corpus peers clean
+.PHONY: setup demo test test-rust test-python constant-time lint lint-rust lint-python licences wheel wheels web web-kernels docs bench-quick soak fuzz-quick fuzz-corpus peers clean
 
 setup: $(VENV)/.built $(VENV)/.benchmarks
 
@@ -150,6 +150,10 @@ wheels: $(ZIG)/.installed $(NEEDS_CARGO)
 # The browser's client, an npm package in web/dist: the WebAssembly module with its glue, and TypeScript over it (docs/browser.md).
 BINDGEN := target/bindgen/debug/hushnet-bindgen
 WASM := target/wasm32-unknown-unknown/web/hushnet_wasm.wasm
+# What `hushnet serve --web` shows, and the wheel holds.
+SITE := python/hushnet/web
+# Vectors of 128 bits, which every browser has since 2023 (Safari 16.4 was the last), and Node since 16.4.
+SIMD128 := CARGO_TARGET_WASM32_UNKNOWN_UNKNOWN_RUSTFLAGS="-C target-feature=+simd128"
 $(BINDGEN): web/bindgen/Cargo.lock web/bindgen/src/main.rs $(NEEDS_CARGO)
 	@echo "== wasm-bindgen in target/bindgen"
 	@cargo build -q --manifest-path web/bindgen/Cargo.toml --target-dir target/bindgen --locked && touch $@
@@ -163,13 +167,23 @@ web/node_modules/.installed: web/package-lock.json
 web: $(BINDGEN) web/node_modules/.installed
 	@if command -v rustup >/dev/null; then rustup target add wasm32-unknown-unknown 2>/dev/null; fi
 	@echo "== the client as WebAssembly"
-	@cargo build -q -p hushnet-wasm --lib --target wasm32-unknown-unknown --profile web --locked
+	@$(SIMD128) cargo build -q -p hushnet-wasm --lib --target wasm32-unknown-unknown --profile web --locked
 	@if [ ! -e web/dist/index.js ] || [ -n "$$(find $(WASM) web/src web/tsconfig.json -newer web/dist/index.js -type f)" ]; then \
 		rm -rf web/dist web/src/wasm && \
 		$(BINDGEN) $(WASM) web/src/wasm && \
 		(cd web && node_modules/.bin/tsc) && cp -r web/src/wasm web/dist/wasm && touch web/dist/index.js; \
 	fi
+	@rm -rf $(SITE) && mkdir -p $(SITE)/hushnet/wasm && cp web/page/* $(SITE) && cp web/dist/*.js $(SITE)/hushnet && \
+		cp web/dist/wasm/*.js web/dist/wasm/*.wasm $(SITE)/hushnet/wasm
 	@echo "== web/dist: $$(cat web/dist/*.js web/dist/wasm/*.js web/dist/wasm/*.wasm | gzip -9 | wc -c) bytes, gzipped"
+
+# The unit tests of hushnet-ring inside of WebAssembly, in Node: the kernels that pages run, against the portable definitions. Buffers' tests
+# start threads, which there are none of.
+web-kernels: $(NEEDS_CARGO)
+	@if command -v rustup >/dev/null; then rustup target add wasm32-wasip1 2>/dev/null; fi
+	@CARGO_TARGET_WASM32_WASIP1_RUSTFLAGS="-C target-feature=+simd128" \
+		CARGO_TARGET_WASM32_WASIP1_RUNNER="node --no-warnings $(abspath web/test/wasi.mjs)" \
+		cargo test -q -p hushnet-ring --lib --target wasm32-wasip1 --profile $(PROFILE) --locked -- --test-threads 1 --skip rns::buffer
 
 # The documentation site, in out/docs: strict, a link that leads nowhere is an error. Its tools have an environment of their own.
 out/.docs: docs/requirements.txt
@@ -229,4 +243,4 @@ $(PEERS)/seal/.installed $(PEERS)/openfhe/.installed: $(PEERS)/%/.installed:
 	@touch $@
 
 clean:
-	rm -rf $(VENV) target out web/dist web/node_modules web/src/wasm
+	rm -rf $(VENV) target out web/dist web/node_modules web/src/wasm $(SITE)

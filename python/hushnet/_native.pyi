@@ -231,6 +231,7 @@ def serve(
     store: Path | None = None,
     store_age: float | None = None,
     reports: bool = False,
+    web: list[tuple[str, str, str, bytes]] | None = None,
 ) -> ServerHandle:
     """Starts a server (``/ws``, ``/healthz``, ``/metrics``) on threads of its own and returns at once.
 
@@ -260,6 +261,7 @@ def serve(
         keys_quota: bytes of all keys in the folder (default 16 GiB); those used longest ago make room.
         keys_age: seconds after which keys that no session has used are removed (default 30 days).
         proxies: addresses of proxies whose connections begin with a PROXY header, version 2, that says who the client is.
+        web: files of a page for visitors: path, media type, a tag that changes with the bytes, and the bytes as gzip has them.
 
     Raises:
         PlanError: a plan has no weights, or one session needs more than ``memory_limit``.

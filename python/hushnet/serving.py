@@ -6,7 +6,7 @@ import ipaddress
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from hushnet import _native
+from hushnet import _native, webpage
 from hushnet.errors import InputError
 from hushnet.model import Model, loaded
 
@@ -56,6 +56,7 @@ def serve(
     store: str | Path | None = None,
     store_days: float | None = None,
     reports: bool = False,
+    web: Sequence[webpage.File] | None = None,
     allow_insecure: bool = False,
 ) -> _native.ServerHandle:
     """Starts a server in the background; ``handle.port`` tells the port, ``handle.stop()`` ends it.
@@ -104,6 +105,7 @@ def serve(
             goes on with the set-ups that its clients have. What is in it is as secret as the weights.
         store_days: preparations that no server was started with for so many days are removed (default 30).
         reports: keep what is told of sessions that ended for ``handle.reports()``: times and counts, as JSON.
+        web: files of a page for visitors on the same port (:func:`hushnet.webpage.files`).
         allow_insecure: serve plans below 128 bits.
 
     Raises:
@@ -145,6 +147,7 @@ def serve(
         store=None if store is None else Path(store),
         store_age=None if store_days is None else store_days * 86400,
         reports=reports,
+        web=None if web is None else list(web),
     )
 
 

@@ -21,7 +21,7 @@ try {
       const { outputs, outOfRange, trace } = await session.infer(given, () => { told.progress += 1; });
       const seconds = (performance.now() - start) / 1000;
       const plain = Object.fromEntries(Object.entries(outputs).map(([k, o]) => [k, { shape: o.shape, data: Array.from(o.data) }]));
-      told.answers.push({ outputs: plain, outOfRange, seconds, images: trace.images });
+      told.answers.push({ outputs: plain, outOfRange, seconds, trace });
     } catch (error) {
       told.errors.push({ kind: error.kind, message: error.message, open: session.isOpen });
     }

@@ -1,21 +1,18 @@
 //! 128-bit blocks, the unit of correlated OTs, and their randomness.
 
-use aes::cipher::{BlockEncrypt, KeyInit};
-use zeroize::{Zeroize, ZeroizeOnDrop};
+use zeroize::Zeroize;
 
 use crate::error::{MpcError, Result};
+use hushnet_ring::aes128::Aes128;
 use hushnet_ring::ledger::{self, Kind, Stream};
 
 /// A 128-bit string; bit 0 carries the choice bit of correlated OTs.
 pub type Block = u128;
 
 /// A pseudo-random generator, AES-128 in counter mode, for one party's own secrets. Keys are wiped on drop.
-#[derive(ZeroizeOnDrop)]
 pub struct Prg {
-    aes: aes::Aes128,
-    #[zeroize(skip)]
+    aes: Aes128,
     counter: u128,
-    #[zeroize(skip)]
     stream: Stream,
 }
 
@@ -24,7 +21,7 @@ impl Prg {
     #[must_use]
     pub fn new(mut seed: Block) -> Self {
         let stream = Stream::new(ledger::GENERATOR, &seed.to_le_bytes());
-        let prg = Self { aes: aes::Aes128::new(&seed.to_le_bytes().into()), counter: 0, stream };
+        let prg = Self { aes: Aes128::new(&seed.to_le_bytes()), counter: 0, stream };
         seed.zeroize();
         prg
     }
@@ -51,20 +48,12 @@ impl Prg {
 
     /// Fills a slice with fresh blocks of the stream.
     pub fn blocks(&mut self, out: &mut [Block]) {
-        const BATCH: usize = 8;
         self.stream.take(self.counter, out.len() as u64);
-        let mut buf = [aes::Block::default(); BATCH];
-        for chunk in out.chunks_mut(BATCH) {
-            let buf = &mut buf[..chunk.len()];
-            for b in buf.iter_mut() {
-                *b = self.counter.to_le_bytes().into();
-                self.counter += 1;
-            }
-            self.aes.encrypt_blocks(buf);
-            for (o, b) in chunk.iter_mut().zip(buf.iter()) {
-                *o = Block::from_le_bytes((*b).into());
-            }
+        for o in out.iter_mut() {
+            *o = self.counter;
+            self.counter += 1;
         }
+        self.aes.encrypt(out);
     }
 
     /// The next block of the stream.

@@ -8,7 +8,7 @@ use hushnet_runtime::non_interactive::{KeyPolicy, KeyStore};
 use hushnet_runtime::pending::Work;
 use hushnet_runtime::transport::{
     is_name, About, Hosted, OnEnd, OnSession, PeerLimits, Server, ServerLimits, ServerOptions, TlsFiles,
-    DEFAULT_NAME,
+    WebFile, DEFAULT_NAME,
 };
 use hushnet_runtime::two_party::PreparationStore;
 use hushnet_runtime::{AnyModel, ServerTrace};
@@ -103,13 +103,16 @@ impl Drop for ServerHandle {
     }
 }
 
+/// A file of a page: its path, its media type, a tag, and its bytes as gzip has them.
+type File = (String, String, String, Vec<u8>);
+
 /// Starts a server on threads of its own and returns at once.
 #[pyfunction]
 #[pyo3(signature = (plan, host="127.0.0.1", port=0, tls_cert=None, tls_key=None, max_sessions=64, memory_limit=17_179_869_184,
                     idle_timeout=120.0, handshake_timeout=10.0, grace=10.0, threads=None, record=None, weight_memory=None,
                     max_connections=1024, line=10.0, patience=1.0, session_time=3600.0, origins=None, tokens=None, client_ca=None,
                     admin=None, list_models=false, connections_per_peer=None, sessions_per_peer=None, hourly_bytes_per_peer=None,
-                    hourly_bytes=None, keys=None, keys_quota=None, keys_age=None, proxies=None, prepare_first=true, store=None, store_age=None, reports=false))]
+                    hourly_bytes=None, keys=None, keys_quota=None, keys_age=None, proxies=None, prepare_first=true, store=None, store_age=None, reports=false, web=None))]
 #[allow(clippy::too_many_arguments, reason = "keyword arguments of Python")]
 pub(crate) fn serve(
     py: Python<'_>,
@@ -147,6 +150,7 @@ pub(crate) fn serve(
     store: Option<PathBuf>,
     store_age: Option<f64>,
     reports: bool,
+    web: Option<Vec<File>>,
 ) -> PyResult<ServerHandle> {
     let tls = match (tls_cert, tls_key) {
         (Some(certificate), Some(key)) => Some(TlsFiles { certificate, key }),
@@ -206,6 +210,11 @@ pub(crate) fn serve(
         admin,
         list_models,
         proxies: proxies.unwrap_or_default().iter().map(|text| proxy(text)).collect::<PyResult<_>>()?,
+        web: web
+            .unwrap_or_default()
+            .into_iter()
+            .map(|(path, media, tag, gzip)| WebFile { path, media, tag, gzip })
+            .collect(),
     };
     let plans = plan.named();
     let started = py.detach(|| {

@@ -6,7 +6,10 @@
 
 #![cfg_attr(test, allow(clippy::unwrap_used))]
 
+pub mod aes128;
 pub mod aligned;
+#[cfg(any(test, all(target_arch = "wasm32", target_feature = "simd128")))]
+mod bitslice;
 pub mod clock;
 pub mod error;
 pub mod exact;

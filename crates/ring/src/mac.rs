@@ -11,6 +11,7 @@ pub use pairs::{LeftPairs, PAIR_COLUMNS};
 pub use runs::Runs;
 
 use crate::error::expect_len;
+use crate::prime::wide;
 use crate::{Isa, Ntt, RingError};
 
 /// Terms that fit before the 64-bit accumulators of 52-bit halves overflow.
@@ -127,7 +128,7 @@ pub fn dot_folded(
             let rows = x[range.clone()].chunks_exact(FOLD_COLUMNS);
             for (a, b) in rows.zip(w[range.clone()].chunks_exact(FOLD_COLUMNS)) {
                 for ((s, a), b) in sums.iter_mut().zip(a).zip(b) {
-                    *s += u128::from(*a) * u128::from(*b);
+                    *s += wide(*a, *b);
                 }
             }
         }
@@ -179,7 +180,7 @@ const MASK: u64 = (1 << 52) - 1;
 
 /// `y c mod p` in `[0, 2p)` for `y < 2^52`.
 fn reduce_product(y: u64, c: u64, quotient: u64, p: u64) -> u64 {
-    let q = ((u128::from(y) * u128::from(quotient)) >> 52) as u64;
+    let q = (wide(y, quotient) >> 52) as u64;
     y.wrapping_mul(c).wrapping_sub(q.wrapping_mul(p)) & MASK
 }
 

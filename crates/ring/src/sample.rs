@@ -17,7 +17,7 @@ pub fn ternary(prg: &mut Prg, out: &mut [i8]) {
     for chunk in out.chunks_mut(words.len()) {
         prg.fill_words(&mut words[..chunk.len()]);
         for (o, w) in chunk.iter_mut().zip(&words) {
-            *o = ((3 * u128::from(*w)) >> 64) as i8 - 1;
+            *o = (crate::prime::wide(3, *w) >> 64) as i8 - 1;
         }
     }
     words.zeroize();

@@ -11,7 +11,7 @@ from typing import Any
 import typer
 
 import hushnet
-from hushnet import _native, report
+from hushnet import _native, report, webpage
 from hushnet.cli.common import check_output, counted, out
 from hushnet.cli.hosting import Hosting
 from hushnet.cli.operate import descriptors, log, operate, start_log
@@ -135,6 +135,13 @@ def serve(
         "--prepare-first",
         help="Prepare all weights before the server listens; without it clients wait for them.",
     ),
+    web: bool = typer.Option(
+        False, "--web", help="Show a page on the same port, with which visitors of a browser ask the models."
+    ),
+    web_input: Path | None = typer.Option(
+        None,
+        help="What the page says of the input (JSON): how a picture becomes numbers, labels, examples; with --web.",
+    ),
     as_json: bool = Json,
     insecure: bool = Insecure,
 ) -> None:
@@ -148,6 +155,9 @@ def serve(
     operators = _address("--admin", admin if ":" in admin else f":{admin}", "127.0.0.1:9765") if admin else None
     check_output(record)
     check_output(trace)
+    if web_input and not web:
+        raise hushnet.InputError("--web-input says what the page of --web shows: give --web, too")
+    described = webpage.read(web_input) if web_input else None
     spans = Spans(otlp) if otlp else None
     hosting = Hosting(plans, insecure)
     models = hosting.load()
@@ -180,6 +190,10 @@ def serve(
         "store_days": store_days,
         "reports": spans is not None,
     }
+    if web:
+        # a server that asks for tokens tells nothing of its models to who has none
+        named = {name: model.plan for name, model in models.items()}
+        options["web"] = webpage.files(named, described, hidden=tokens is not None)
     options |= {
         name: int(gib * 2**30)
         for name, gib in (
@@ -213,7 +227,7 @@ def serve(
     host = listen.rpartition(":")[0]
     told = (lambda: spans.send(handle.reports())) if spans else None
     try:
-        operate(handle, trace, hosting.reload, lambda: _say(handle, models, host, tls is not None, as_json), told)
+        operate(handle, trace, hosting.reload, lambda: _say(handle, models, host, tls is not None, as_json, web), told)
     finally:
         if spans:
             spans.close()
@@ -228,10 +242,11 @@ def _address(flag: str, text: str, example: str) -> tuple[str, int]:
 
 
 def _say(
-    handle: _native.ServerHandle, models: Mapping[str, hushnet.Model], host: str, secure: bool, as_json: bool
+    handle: _native.ServerHandle, models: Mapping[str, hushnet.Model], host: str, secure: bool, as_json: bool, web: bool
 ) -> None:
     """Tells the operator where clients connect to, and what they find there."""
     url = f"{'hushs' if secure else 'hush'}://{host}:{handle.port}"
+    page = f"{'https' if secure else 'http'}://{host}:{handle.port}/"
     websocket = f"{'wss' if secure else 'ws'}://{host}:{handle.port}/ws"
     if as_json:
         said: dict[str, Any] = {
@@ -242,6 +257,8 @@ def _say(
             "session_memory": handle.session_memory,
             "models": sorted(models),
         }
+        if web:
+            said["page"] = page
         if handle.admin_address:
             said["admin"] = f"http://{handle.admin_address}"
         print(json.dumps(said), flush=True)
@@ -255,5 +272,7 @@ def _say(
     out.print(f"Serving {what} at {url} and {websocket}, {handle.sessions} sessions at once (Ctrl-C ends).")
     if len(models) > 1:
         out.print(f"Clients name one of them: {url}/{min(models)}")
+    if web:
+        out.print(f"A page for browsers: {page}")
     if handle.admin_address:
         out.print(f"Health and metrics: http://{handle.admin_address}/metrics")

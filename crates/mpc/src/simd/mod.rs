@@ -12,7 +12,7 @@ mod tests;
 #[cfg(target_arch = "x86_64")]
 mod x86;
 
-use aes::cipher::KeyInit;
+use hushnet_ring::aes128::Aes128;
 
 use crate::block::Block;
 use crate::select::equal_mask;
@@ -30,7 +30,7 @@ pub(crate) struct FixedKey(Keyed);
 /// The round keys, for the path that uses them.
 #[derive(Clone)]
 enum Keyed {
-    Portable(Box<aes::Aes128>),
+    Portable(Box<Aes128>),
     #[cfg(target_arch = "x86_64")]
     Aesni(avx2::aesni::Key),
     #[cfg(target_arch = "x86_64")]
@@ -41,7 +41,7 @@ enum Keyed {
 
 impl Keyed {
     fn portable(key: Block) -> Self {
-        Self::Portable(Box::new(aes::Aes128::new(&key.to_le_bytes().into())))
+        Self::Portable(Box::new(Aes128::new(&key.to_le_bytes())))
     }
 
     /// The paths beside the portable one that the machine has, best first.

@@ -1,6 +1,6 @@
 //! The versions for every machine.
 
-use aes::cipher::BlockEncrypt;
+use hushnet_ring::aes128::Aes128;
 
 use super::lanes::{self, Lanes, Offered};
 use crate::block::Block;
@@ -10,45 +10,31 @@ pub(super) fn sigma(x: Block) -> Block {
     (x << 64 ^ (x >> 64 << 64)) | (x >> 64)
 }
 
-fn encrypt(aes: &aes::Aes128, v: &mut [Block]) {
-    let mut buf = [aes::Block::default(); 32];
-    for chunk in v.chunks_mut(32) {
-        let buf = &mut buf[..chunk.len()];
-        for (b, x) in buf.iter_mut().zip(chunk.iter()) {
-            *b = x.to_le_bytes().into();
-        }
-        aes.encrypt_blocks(buf);
-        for (x, b) in chunk.iter_mut().zip(buf.iter()) {
-            *x = Block::from_le_bytes((*b).into());
-        }
-    }
-}
-
-pub(super) fn hash(aes: &aes::Aes128, input: &[Block], offset: Block, out: &mut [Block]) {
+pub(super) fn hash(aes: &Aes128, input: &[Block], offset: Block, out: &mut [Block]) {
     for (o, &x) in out.iter_mut().zip(input) {
         *o = sigma(x ^ offset);
     }
-    encrypt(aes, out);
+    aes.encrypt(out);
     for (o, &x) in out.iter_mut().zip(input) {
         *o ^= sigma(x ^ offset);
     }
 }
 
-pub(super) fn tweaked(aes: &aes::Aes128, input: &[Block], offset: Block, first: u64, out: &mut [Block]) {
+pub(super) fn tweaked(aes: &Aes128, input: &[Block], offset: Block, first: u64, out: &mut [Block]) {
     let mut inner = [0; 32];
     for (c, (x, o)) in input.chunks(32).zip(out.chunks_mut(32)).enumerate() {
         let inner = &mut inner[..x.len()];
         inner.iter_mut().zip(x).for_each(|(a, &x)| *a = x ^ offset);
-        encrypt(aes, inner);
+        aes.encrypt(inner);
         for (i, (o, &a)) in o.iter_mut().zip(inner.iter()).enumerate() {
             *o = a ^ Block::from(first.wrapping_add(2 * (32 * c + i) as u64));
         }
-        encrypt(aes, o);
+        aes.encrypt(o);
         o.iter_mut().zip(inner.iter()).for_each(|(o, &a)| *o ^= a);
     }
 }
 
-pub(super) fn grow(aes: &aes::Aes128, nodes: &mut [Block], w: usize) -> Block {
+pub(super) fn grow(aes: &Aes128, nodes: &mut [Block], w: usize) -> Block {
     let (low, high) = nodes.split_at_mut(w);
     let high = &mut high[..w];
     hash(aes, low, 0, high);
@@ -63,29 +49,29 @@ pub(super) fn grow(aes: &aes::Aes128, nodes: &mut [Block], w: usize) -> Block {
 }
 
 /// See `FixedKey::grow_patched`.
-pub(super) fn grow_patched(aes: &aes::Aes128, nodes: &mut [Block], w: usize, at: u64, value: Block) -> Block {
+pub(super) fn grow_patched(aes: &Aes128, nodes: &mut [Block], w: usize, at: u64, value: Block) -> Block {
     for (i, node) in nodes[..w].iter_mut().enumerate() {
         *node ^= value & equal_mask(i as u64, at);
     }
     grow(aes, nodes, w)
 }
 
-pub(super) fn counter(aes: &aes::Aes128, start: u128, out: &mut [Block]) {
+pub(super) fn counter(aes: &Aes128, start: u128, out: &mut [Block]) {
     for (i, o) in out.iter_mut().enumerate() {
         *o = start.wrapping_add(i as u128);
     }
-    encrypt(aes, out);
+    aes.encrypt(out);
 }
 
 /// See `FixedKey::planes`.
-pub(super) fn planes<const P: usize>(aes: &aes::Aes128, blocks: &[Block; 64], offset: Block) -> [u64; P] {
+pub(super) fn planes<const P: usize>(aes: &Aes128, blocks: &[Block; 64], offset: Block) -> [u64; P] {
     let mut h = [0; 64];
     hash(aes, blocks, offset, &mut h);
     std::array::from_fn(|j| extract(&h, if j % 2 == 0 { 127 } else { 63 } - (j as u32) / 2))
 }
 
 /// See `FixedKey::choices`.
-pub(super) fn choices(_: &aes::Aes128, blocks: &[Block; 64]) -> u64 {
+pub(super) fn choices(_: &Aes128, blocks: &[Block; 64]) -> u64 {
     extract(blocks, 0)
 }
 
@@ -111,7 +97,7 @@ pub(super) fn transpose64(m: &mut [u64; 64]) {
 }
 
 /// See `FixedKey::encode`.
-pub(super) fn encode(aes: &aes::Aes128, first: u64, table: &[Block], log_group: u32, rows: &mut [Block]) {
+pub(super) fn encode(aes: &Aes128, first: u64, table: &[Block], log_group: u32, rows: &mut [Block]) {
     let mut stream = [0; 32];
     for (j, group) in table.chunks_exact(1 << log_group).enumerate() {
         for (c, chunk) in rows.chunks_mut(8 * stream.len()).enumerate() {

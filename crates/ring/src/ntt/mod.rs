@@ -12,6 +12,8 @@
 
 #[cfg(target_arch = "x86_64")]
 mod avx2;
+#[cfg(any(test, target_family = "wasm"))]
+mod doubles;
 #[cfg(target_arch = "x86_64")]
 mod ifma;
 mod invariant;
@@ -57,6 +59,9 @@ pub struct Ntt {
 /// The kernels in use. Boxed tables, since they differ in size.
 enum Engine {
     Portable(portable::Tables),
+    /// Where words have no high halves of products.
+    #[cfg(target_family = "wasm")]
+    Doubles(doubles::Tables),
     /// Only where the processor has AVX2 and FMA.
     #[cfg(target_arch = "x86_64")]
     Avx2(Box<avx2::Tables>),
@@ -109,6 +114,10 @@ impl Engine {
             return Engine::Avx2(Box::new(avx2::Tables::new(p, forward, inverse)));
         }
         let _ = isa;
+        #[cfg(target_family = "wasm")]
+        if p < 1 << 50 {
+            return Engine::Doubles(doubles::Tables::new(p, forward, inverse));
+        }
         Engine::Portable(portable::Tables::new(p, forward, inverse))
     }
 }
@@ -215,6 +224,8 @@ impl Ntt {
         }
         match &self.engine {
             Engine::Portable(t) => t.forward(a),
+            #[cfg(target_family = "wasm")]
+            Engine::Doubles(t) => t.forward(a),
             #[cfg(target_arch = "x86_64")]
             // SAFETY: the engine exists only where the processor has the instructions.
             Engine::Avx2(t) => unsafe { t.forward(a) },
@@ -233,6 +244,8 @@ impl Ntt {
         expect_len("polynomial", a.len(), self.n)?;
         match &self.engine {
             Engine::Portable(t) => t.inverse(a),
+            #[cfg(target_family = "wasm")]
+            Engine::Doubles(t) => t.inverse(a),
             #[cfg(target_arch = "x86_64")]
             // SAFETY: the engine exists only where the processor has the instructions.
             Engine::Avx2(t) => unsafe { t.inverse(a) },
@@ -271,6 +284,8 @@ impl Ntt {
         crate::kernels::centre_into(self.isa, words, centre, self.p, out);
         match &self.engine {
             Engine::Portable(t) => t.forward(out),
+            #[cfg(target_family = "wasm")]
+            Engine::Doubles(t) => t.forward(out),
             #[cfg(target_arch = "x86_64")]
             // SAFETY: as above.
             Engine::Avx2(t) => unsafe { t.forward(out) },
@@ -289,6 +304,8 @@ impl Ntt {
                 let table = portable::Quotients::<64>::new(self.p);
                 pairs.for_each(|(v, q)| *q = table.of(*v));
             }
+            #[cfg(target_family = "wasm")]
+            Engine::Doubles(t) => pairs.for_each(|(v, q)| [*v, *q] = t.prepare(*v)),
             #[cfg(target_arch = "x86_64")]
             Engine::Avx2(_) => pairs.for_each(|(v, q)| [*v, *q] = avx2::prepare_secret(*v, self.p)),
             #[cfg(target_arch = "x86_64")]
@@ -311,6 +328,8 @@ impl Ntt {
     ) {
         match &self.engine {
             Engine::Portable(t) => t.multiply(a, factors, work, finish, out),
+            #[cfg(target_family = "wasm")]
+            Engine::Doubles(t) => t.multiply(a, factors, work, finish, out),
             #[cfg(target_arch = "x86_64")]
             // SAFETY: the engine exists only where the processor has the instructions.
             Engine::Avx2(t) => unsafe { t.multiply(a, factors, work, finish, out) },

@@ -17,7 +17,7 @@ impl Factor {
     /// `x w mod p` up to one p: below 2p for any 64-bit x.
     #[inline(always)]
     pub(super) fn times(self, x: u64, p: u64) -> u64 {
-        let q = ((u128::from(x) * u128::from(self.quotient)) >> 64) as u64;
+        let q = (crate::prime::wide(x, self.quotient) >> 64) as u64;
         x.wrapping_mul(self.w).wrapping_sub(q.wrapping_mul(p))
     }
 }

@@ -161,3 +161,43 @@ fn wrong_degrees_moduli_and_lengths_are_refused() {
     assert!(matches!(ntt.forward(&mut [0; 7]), Err(RingError::Length { .. })));
     assert!(matches!(ntt.inverse(&mut [0; 9]), Err(RingError::Length { .. })));
 }
+
+/// The transforms of WebAssembly are compiled here for this test alone: they return the portable bits, at the edges of their ranges as well.
+#[test]
+fn transforms_in_doubles_equal_the_portable_ones() {
+    let mut prg = Prg::from_seed([8; 16]);
+    for log_n in 3..=13 {
+        let n = 1 << log_n;
+        for bits in [20, 36, 49, 50] {
+            let p = primes_near(bits, n, 1).unwrap()[0];
+            let psi = primitive_root(n, p).unwrap();
+            let powers = [bit_reversed_powers(n, p, psi), bit_reversed_powers(n, p, inv_mod(psi, p))];
+            let portable = portable::Tables::new(p, &powers[0], &powers[1]);
+            let doubles = doubles::Tables::new(p, &powers[0], &powers[1]);
+            let quotients = portable::Quotients::<64>::new(p);
+            let factor = random_poly(&mut prg, n, p);
+            let edge: Vec<u64> =
+                (0..n as u64).map(|i| [p - 1, p / 2, 0, p / 2 + 1][i as usize % 4]).collect();
+            for a in [random_poly(&mut prg, n, p), vec![p - 1; n], vec![p / 2; n], edge] {
+                let (mut x, mut y) = (a.clone(), a.clone());
+                portable.forward(&mut x);
+                doubles.forward(&mut y);
+                assert_eq!(x, y, "forward, N={n} p={p}");
+                portable.inverse(&mut x);
+                doubles.inverse(&mut y);
+                assert_eq!((&x, &y), (&a, &a), "inverse, N={n} p={p}");
+                portable.inverse(&mut x);
+                doubles.inverse(&mut y);
+                assert_eq!(x, y, "inverse of residues, N={n} p={p}");
+                let finish = Finish { subtract: true, shift: 3, mask: u64::MAX >> 5 };
+                let (mut work, mut out) = (vec![0; n], [vec![7; n], vec![7; n]]);
+                let ratios: Vec<u64> = factor.iter().map(|w| quotients.of(*w)).collect();
+                portable.multiply(&a, (&factor, &ratios), &mut work, finish, &mut out[0]);
+                let (w, ratios): (Vec<u64>, Vec<u64>) =
+                    factor.iter().map(|w| doubles.prepare(*w).into()).unzip();
+                doubles.multiply(&a, (&w, &ratios), &mut work, finish, &mut out[1]);
+                assert_eq!(out[0], out[1], "product, N={n} p={p}");
+            }
+        }
+    }
+}

@@ -5,6 +5,7 @@
 #![allow(unsafe_code)]
 
 use super::modulus::{Factor, Modulus};
+use crate::prime::wide;
 
 /// A vector of `WIDTH` unsigned words and modular arithmetic on it.
 ///
@@ -88,7 +89,7 @@ fn fold(x: u64, q: u64) -> u64 {
 
 #[inline(always)]
 fn high_52(a: u64, b: u64) -> u64 {
-    ((u128::from(a) * u128::from(b)) >> 52) as u64
+    (wide(a, b) >> 52) as u64
 }
 
 // SAFETY of every method: plain Rust; only `load` and `store` touch memory, which the caller vouches for.
@@ -138,7 +139,7 @@ impl Lanes for Scalar {
     }
     #[inline(always)]
     unsafe fn mul(a: u64, b: u64, m: Modulus) -> u64 {
-        let x = u128::from(a) * u128::from(b);
+        let x = wide(a, b);
         let top = (x >> (m.bits - 2)) as u64;
         let estimate = high_52(top, m.product_ratio);
         // The estimate is at most 5/2 too small, so the rest is below 3q.
@@ -184,7 +185,7 @@ impl Lanes for Scalar {
     }
     #[inline(always)]
     unsafe fn acc_mac(acc: u128, a: u64, b: u64, _: Modulus) -> u128 {
-        acc + u128::from(a) * u128::from(b)
+        acc + wide(a, b)
     }
     #[inline(always)]
     unsafe fn acc_reduce(acc: u128, m: Modulus) -> u64 {

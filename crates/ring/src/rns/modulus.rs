@@ -1,7 +1,7 @@
 //! A word-sized prime modulus below 2^50 with the constants that every reduction needs.
 
 use super::RnsError;
-use crate::prime::{inv_mod, is_prime, pow_mod};
+use crate::prime::{inv_mod, is_prime, pow_mod, wide};
 
 /// Primes of RNS polynomials have at most this many bits: products of two residues then fit the
 /// 52-bit multipliers of AVX-512 IFMA and the 53-bit mantissa tricks of AVX2.
@@ -84,7 +84,7 @@ impl Modulus {
     #[inline]
     #[must_use]
     pub fn mul_factor(&self, a: u64, f: Factor) -> u64 {
-        let quotient = ((u128::from(a) * u128::from(f.quotient)) >> 52) as u64;
+        let quotient = (wide(a, f.quotient) >> 52) as u64;
         let r = a.wrapping_mul(f.w).wrapping_sub(quotient.wrapping_mul(self.q));
         r.min(r.wrapping_sub(self.q))
     }
@@ -126,9 +126,9 @@ impl Modulus {
         let sign = v >> 127;
         let size = ((v ^ sign) as u128).wrapping_sub(sign as u128);
         let below = |r: u64| r.min(r.wrapping_sub(self.q));
-        let digit = |d: u64| below(d - ((u128::from(d) * u128::from(self.word_ratio)) >> 52) as u64 * self.q);
+        let digit = |d: u64| below(d - (wide(d, self.word_ratio) >> 52) as u64 * self.q);
         let shift = |r: u64| {
-            let quotient = ((u128::from(r) * u128::from(self.high.quotient)) >> 52) as u64;
+            let quotient = (wide(r, self.high.quotient) >> 52) as u64;
             below((r * self.high.w).wrapping_sub(quotient.wrapping_mul(self.q)))
         };
         let top = digit((size >> 104) as u64);

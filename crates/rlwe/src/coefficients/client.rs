@@ -4,7 +4,7 @@ use super::CoefficientParams;
 use crate::packed::{add_mod, signed_mod, sub_mod, PackedContext, PRIME_BITS};
 use crate::{uses, CipherError};
 use hushnet_ring::ledger::{self, Tag};
-use hushnet_ring::prime::Products;
+use hushnet_ring::prime::{wide, Products};
 use hushnet_ring::{sample, Prg, RingError};
 use zeroize::{Zeroize, Zeroizing};
 
@@ -152,7 +152,7 @@ impl CoefficientKey {
 
 /// `round(v p / 2^bits)` of a word of so many bits: below p.
 fn lift(v: u64, bits: u32, p: u64) -> u64 {
-    ((u128::from(v) * u128::from(p) + (1u128 << (bits - 1))) >> bits) as u64
+    ((wide(v, p) + (1u128 << (bits - 1))) >> bits) as u64
 }
 
 /// A sum of masks as it travelled (N words of `mask` bits, destroyed) to evaluation form modulo p.

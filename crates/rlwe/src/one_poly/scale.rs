@@ -1,5 +1,7 @@
 //! Shares to residues, residues to the torus, wide integers to residues: constant-time scalar arithmetic.
 
+use hushnet_ring::prime::wide;
+
 /// A constant modulo p with its quotient: `a w mod p` for any 64-bit a.
 #[derive(Clone, Copy)]
 pub(super) struct Shoup {
@@ -15,7 +17,7 @@ impl Shoup {
 
     #[inline]
     pub(super) fn mul(self, a: u64) -> u64 {
-        let q = ((u128::from(a) * u128::from(self.quotient)) >> 64) as u64;
+        let q = (wide(a, self.quotient) >> 64) as u64;
         let r = a.wrapping_mul(self.w).wrapping_sub(q.wrapping_mul(self.p));
         r.min(r.wrapping_sub(self.p))
     }
@@ -90,7 +92,7 @@ impl Fraction {
 
     #[inline]
     pub(super) fn of(self, y: u64) -> u64 {
-        ((u128::from(y) * u128::from(self.reciprocal)) >> self.shift) as u64
+        (wide(y, self.reciprocal) >> self.shift) as u64
     }
 }
 

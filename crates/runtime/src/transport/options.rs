@@ -2,6 +2,7 @@
 
 use super::peers::PeerLimits;
 use super::report::SessionReport;
+use super::site::WebFile;
 use super::tls::TlsFiles;
 use crate::trace::ServerTrace;
 use std::net::IpAddr;
@@ -92,4 +93,6 @@ pub struct ServerOptions {
     pub list_models: bool,
     /// Addresses of proxies, each of whose connections begins with a PROXY header (version 2) that says who the client is.
     pub proxies: Vec<IpAddr>,
+    /// Files of a page for visitors, beside `/ws` on the port of clients.
+    pub web: Vec<WebFile>,
 }

@@ -332,7 +332,8 @@ async fn serve(
         }
     });
     let io = |e: std::io::Error| TransportError::Io(e.to_string());
-    let app = pages_server::of_clients(shared.clone(), admin.is_none());
+    let app = pages_server::of_clients(shared.clone(), admin.is_none())
+        .merge(shared.web.clone().with_state(shared.clone()));
     if let Some(listener) = admin {
         let pages = pages_server::of_operators(shared.clone());
         let door = admin::Door::new();

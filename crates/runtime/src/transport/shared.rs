@@ -10,6 +10,7 @@ use super::peers::Peers;
 use super::raw_server;
 use super::record::{Record, Recording};
 use super::report::{self, SessionReport};
+use super::site;
 use super::slots::{Place, Rules, Slots};
 use super::token::Tokens;
 use crate::channel::{send_failure, Channel, Traffic};
@@ -35,6 +36,7 @@ pub(super) struct Shared {
     pub(super) connections: Arc<Semaphore>,
     pub(super) origins: Vec<String>,
     pub(super) proxies: Vec<IpAddr>,
+    pub(super) web: axum::Router<Arc<Shared>>,
     pub(super) memory: Memory,
     pub(super) division: Division,
     pub(super) phase: watch::Sender<Phase>,
@@ -70,6 +72,7 @@ impl Shared {
             connections: Arc::new(Semaphore::new(limits.connections.clamp(1, Semaphore::MAX_PERMITS))),
             origins: options.origins.clone(),
             proxies: options.proxies.iter().map(IpAddr::to_canonical).collect(),
+            web: site::routes(&options.web)?,
             memory,
             division,
             phase: watch::Sender::new(Phase::Running),

@@ -1,0 +1,118 @@
+"""``python -m tests.browser_speed``: the client in a headless Chromium beside the native one on one thread, as JSON.
+
+For each trust model the same plan, the same inputs and a server of one thread in a process of its own. ``processor`` is
+what the client's process computed (the browser's renderer, this process), which a busy machine hardly moves; ``wall``
+is what passed, the server's work included. ``set_up`` opens a session and runs one
+input; ``run`` is one input afterwards.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import resource
+import statistics
+import sys
+import tempfile
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import hushnet
+import numpy as np
+from hushnet import data, zoo
+
+from tests.chromium import Page, program
+from tests.test_browser import served
+
+RUNS = 5
+CASES: dict[str, tuple[str, dict[str, Any], int]] = {
+    "client-aided, one image": ("cryptonets-relu", {"trust": "client-aided", "batch": 1}, 1),
+    "client-aided, 2048 images": ("cryptonets-relu", {"trust": "client-aided", "batch": 2048}, 2048),
+    "two-party, one image": ("cryptonets-relu", {"trust": "two-party"}, 1),
+    "non-interactive, one image": ("cryptonets-square", {"trust": "non-interactive", "batch": 1}, 1),
+}
+
+
+def clocked(clock: Callable[[], float], work: Callable[[], Any]) -> dict[str, float]:
+    """Processor and wall seconds of a piece of work."""
+    start, before = time.perf_counter(), clock()
+    work()
+    return {"processor": clock() - before, "wall": time.perf_counter() - start}
+
+
+def middle(parts: list[dict[str, float]]) -> dict[str, float]:
+    """Medians."""
+    return {name: statistics.median(p[name] for p in parts) for name in parts[0]}
+
+
+def own() -> float:
+    """Processor seconds of this process."""
+    used = resource.getrusage(resource.RUSAGE_SELF)
+    return used.ru_utime + used.ru_stime
+
+
+def native(url: str, x: np.ndarray) -> dict[str, Any]:
+    """The client of this process."""
+    found: dict[str, Any] = {}
+
+    def first() -> None:
+        found["connection"] = hushnet.connect(url, threads=1)
+        found["connection"].infer(x)
+
+    set_up = clocked(own, first)
+    with found["connection"] as connection:
+        runs = [clocked(own, lambda: connection.infer(x)) for _ in range(RUNS)]
+        trace = connection.infer(x).trace
+    return {"set_up": set_up, "run": middle(runs), "simd": trace["simd"]}
+
+
+def browser(page_url: str, x: np.ndarray) -> dict[str, Any]:
+    """The client of a page: images are drawn in the page, since their values do not change what is computed."""
+    with Page(page_url) as page:
+        page.wait("document.querySelector('#ways button')")
+        page.value(
+            "(async () => { window.client = await import('/hushnet/index.js');"
+            f"const data = Float32Array.from({{ length: {x.size} }}, (_, i) => (i * 37 % 101) / 101);"
+            f"window.given = {{ image: {{ shape: {json.dumps(x.shape)}, data }} }}; }})()"
+        )
+        first = (
+            "(async () => { window.session = await client.connect(location.origin); await session.infer(given); })()"
+        )
+        again = "(async () => { await session.infer(given); })()"
+        set_up = clocked(page.processor, lambda: page.value(first))
+        runs = [clocked(page.processor, lambda: page.value(again)) for _ in range(RUNS)]
+        return {"set_up": set_up, "run": middle(runs), "browser": page.version()}
+
+
+def row(name: str) -> dict[str, Any]:
+    """One trust model."""
+    net, options, count = CASES[name]
+    train, _, test, _ = data.digits()
+    model = hushnet.compile(zoo.trained(net), calibration=train[:128], name="digits", **options)
+    x = np.resize(test, (count, *test.shape[1:])).astype(np.float32)
+    with tempfile.TemporaryDirectory() as folder, served(Path(folder), model, "--threads", "1") as told:
+        here, there = native(told["url"], x), browser(told["page"], x)
+    ratios = {
+        f"{part}_{clock}": round(there[part][clock] / here[part][clock], 2)
+        for part in ("set_up", "run")
+        for clock in ("processor", "wall")
+    }
+    return {"case": name, "native": here, "browser": there, "ratio": ratios}
+
+
+def main() -> int:
+    """Prints a JSON object for every case."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("cases", nargs="*", default=list(CASES), help=f"of {', '.join(CASES)}")
+    if not program():
+        print("there is no Chromium on PATH", file=sys.stderr)
+        return 1
+    for name in parser.parse_args().cases:
+        print(json.dumps(row(name)), flush=True)
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
