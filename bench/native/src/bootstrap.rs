@@ -119,6 +119,6 @@ fn bootstrap_measure(
     py.detach(|| measure(slots, insecure_ring_degree, runs)).map(|v| v.to_string()).map_err(refused)
 }
 
-pub fn register(m: &Bound<'_, PyModule>) -> PyResult<()> {
+pub(crate) fn register(m: &Bound<'_, PyModule>) -> PyResult<()> {
     m.add_function(wrap_pyfunction!(bootstrap_measure, m)?)
 }

@@ -112,23 +112,16 @@ pub(super) fn encode(aes: &Aes128, first: u64, table: &[Block], log_group: u32, 
 }
 
 /// See `FixedKey::offer`.
-pub(super) fn offer(_: &aes::Aes128, term: &Offered<'_>, sent: &mut Lanes, share: &mut Lanes) {
+pub(super) fn offer(_: &Aes128, term: &Offered<'_>, sent: &mut Lanes, share: &mut Lanes) {
     lanes::offer(term, sent, share);
 }
 
 /// See `FixedKey::collect`.
-pub(super) fn collect(
-    _: &aes::Aes128,
-    pads: &Lanes,
-    bits: u64,
-    received: &Lanes,
-    shift: u32,
-    share: &mut Lanes,
-) {
+pub(super) fn collect(_: &Aes128, pads: &Lanes, bits: u64, received: &Lanes, shift: u32, share: &mut Lanes) {
     lanes::collect(pads, bits, received, shift, share);
 }
 
 /// See `FixedKey::low`.
-pub(super) fn low(_: &aes::Aes128, blocks: &[Block; 64], words: &mut Lanes) {
+pub(super) fn low(_: &Aes128, blocks: &[Block; 64], words: &mut Lanes) {
     lanes::low(blocks, words);
 }
