@@ -89,7 +89,8 @@ def asked(url: str, path: str, *headers: str) -> tuple[dict[str, str], bytes]:
     """Head and body of an HTTP answer to a path as it is written: no client tidies it."""
     host, port = url.removeprefix("http://").strip("/").split(":")
     with socket.create_connection((host, int(port)), timeout=20) as peer:
-        lines = [f"GET {path} HTTP/1.1", f"Host: {host}:{port}", *headers, "", ""]
+        once = [] if any(h.startswith("Connection:") for h in headers) else ["Connection: close"]
+        lines = [f"GET {path} HTTP/1.1", f"Host: {host}:{port}", *once, *headers, "", ""]
         peer.sendall("\r\n".join(lines).encode())
         head, _, body = b"".join(iter(lambda: peer.recv(65536), b"")).partition(b"\r\n\r\n")
     status, *fields = head.decode().split("\r\n")
