@@ -170,7 +170,11 @@ def test_every_dependency_of_the_package_is_judged_and_an_absent_one_is_reported
 
 def test_lint_reads_every_crate_and_runs_the_gates() -> None:
     makefile = (ROOT / "Makefile").read_text()
-    lint = makefile.split("\nlint:", 1)[1].split("\n\n", 1)[0]
+    rules = {
+        name: makefile.split(f"\n{name}:", 1)[1].split("\n\n", 1)[0] for name in ("lint", "lint-rust", "lint-python")
+    }
+    assert "lint-rust lint-python" in rules["lint"]
+    lint = rules["lint-rust"] + rules["lint-python"]
     # Examples, benches and tests of all members, the Python extension included; the workspace excludes fuzz only, and
     # the masks are apart, because nothing of the product is built with their ledger.
     clippy = re.findall(r"cargo clippy (.*)", lint)

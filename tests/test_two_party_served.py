@@ -285,8 +285,8 @@ MISDEEDS: dict[str, tuple[Callable[[int], str], str]] = {
     "no two-party greeting": (after_hello(os.urandom(64)), "greeting"),
     "another two-party version": (after_hello(b"HN2P\x07" + bytes(35)), "version 7"),
     # Its layouts of polynomials are others for the same plan.
-    "the former two-party version": (after_hello(b"HN2P\x03" + bytes(35)), "version 3"),
-    "another plan": (after_hello(b"HN2P\x04\x01" + bytes(34)), "another plan"),
+    "the former two-party version": (after_hello(b"HN2P\x04" + bytes(35)), "version 4"),
+    "another plan": (after_hello(b"HN2P\x05\x01" + bytes(34)), "another plan"),
     "closing in the greeting": (closing, "closed"),
 }
 

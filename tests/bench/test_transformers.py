@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import replace
 
 import hushnet
@@ -71,8 +72,10 @@ def test_one_hot_vectors_travel_without_bits_behind_the_point(encoder: hushnet.M
         rows = stage["geometry"]["input"][0]
         (told,) = [n for n in plan.document["notes"] if f"looks 6 indices up in a table of {rows} rows" in n]
         measured = trace["stages"][[s["name"] for s in plan.stages].index(stage["name"])]
-        up, down = (f"{measured[k] / 1e6:.3g} MB" for k in ("bytes_up", "bytes_down"))
-        assert f"{up} up and {down} down" in told
+        up, down = (float(part) for part in re.findall(r"([\d.]+) MB (?:up|down)", told))
+        # OTs that later stages draw are ensured with the ciphertexts of a layer in front of another one
+        assert 0.8 * measured["bytes_up"] / 1e6 < up <= 1.01 * measured["bytes_up"] / 1e6
+        assert 0.6 * measured["bytes_down"] / 1e6 < down <= 1.01 * measured["bytes_down"] / 1e6
 
 
 def test_sums_by_calibration_take_narrower_shares_and_are_a_choice(encoder: hushnet.Model) -> None:

@@ -7,8 +7,10 @@ import itertools
 import numpy as np
 import pytest
 from hushnet.graph import Graph, Linear
+from hushnet.options import made
 from hushnet.plan import Plan
 from hushnet.planner import compile, validate
+from hushnet.planner.compile import _rungs
 from hushnet.planner.ranges import plan_geometry
 from hushnet.planner.two_party.feedback import LEAST_ROWS, TOGETHER, Moments, parts, passed_on
 from hushnet.reference import two_party as reference
@@ -103,11 +105,13 @@ def test_parts_cover_all_inputs_and_few_rows_take_no_part() -> None:
         found = list(parts(inputs))
         assert found[0][0] == 0 and found[-1][1] == inputs and max(b - a for a, b in found) <= TOGETHER
         assert all(before[1] == after[0] for before, after in itertools.pairwise(found))
+    few, enough = (
+        _rungs(network(), made("two-party", {"calibration": pictures(n, 0)}), ()) for n in (LEAST_ROWS - 1, LEAST_ROWS)
+    )
+    fed = [[rung for rung in rungs if "feedback" in repr(rung)] for rungs in (few, enough)]
+    assert few and not fed[0] and len(fed[1]) > 2
     plan = compile(network(), trust="two-party", calibration=pictures(LEAST_ROWS - 1, 0), precision=12)
-    other = compile(network(), trust="two-party", calibration=pictures(LEAST_ROWS, 0), precision=12)
-    exact = {n.output: n for n in network().nodes if isinstance(n, Linear)}
-    for each, nearest in ((plan, True), (other, False)):
-        stage = each.linear_stages()[0][1]
-        fine = each.tensors[stage["out"]]["frac_bits"] - each.tensors[stage["in"]]["frac_bits"]
-        rounded = np.rint(np.ldexp(next(iter(exact.values())).weight, fine))
-        assert (each.weights[stage["weights"]] == rounded).all() == nearest
+    layer = next(n for n in network().nodes if isinstance(n, Linear))
+    stage = plan.linear_stages()[0][1]
+    fine = plan.tensors[stage["out"]]["frac_bits"] - plan.tensors[stage["in"]]["frac_bits"]
+    assert (plan.weights[stage["weights"]] == np.rint(np.ldexp(layer.weight, fine))).all()

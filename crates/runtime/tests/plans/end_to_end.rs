@@ -66,7 +66,11 @@ fn a_tensor_that_feeds_two_layers_and_a_residual_sum() {
 fn every_instruction_set_gives_the_same_bits() {
     for isa in hushnet_ring::simd::available() {
         let done = std::process::Command::new(std::env::current_exe().unwrap())
-            .args(["--exact", "a_small_network_is_exact", "smooth_functions_between_layers_are_exact"])
+            .args([
+                "--exact",
+                "end_to_end::a_small_network_is_exact",
+                "end_to_end::smooth_functions_between_layers_are_exact",
+            ])
             .env("HUSHNET_SIMD", isa.name())
             .output()
             .unwrap();
