@@ -32,9 +32,12 @@ struct Party {
     prg: Prg,
 }
 
+/// Seconds and the thread's processor seconds, processor seconds by step, errors of the message's parts, what was derived of them.
+type Once = ([f64; 2], BTreeMap<&'static str, f64>, Vec<f64>, [f64; 2]);
+
 impl Party {
-    /// A random message bootstrapped: seconds and the thread's processor seconds, processor seconds by step, errors of its parts, what was derived.
-    fn once(&mut self) -> Result<([f64; 2], BTreeMap<&'static str, f64>, Vec<f64>, [f64; 2]), CkksError> {
+    /// Bootstraps a random message.
+    fn once(&mut self) -> Result<Once, CkksError> {
         let params = self.bootstrapper.params();
         let mut words = vec![0; params.spec().slots];
         self.prg.fill_words(&mut words);

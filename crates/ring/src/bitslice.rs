@@ -126,6 +126,7 @@ pub(crate) mod simd128 {
 
 /// SubBytes without its constant 0x63, which the round keys hold: `x[i]` are bits i. The names are those of the paper.
 #[inline(always)]
+#[allow(clippy::too_many_lines, reason = "one circuit, gate by gate")]
 fn sub_bytes<P: Copy + BitXor<Output = P> + BitAnd<Output = P>>(x: &mut [P; 8]) {
     let [u7, u6, u5, u4, u3, u2, u1, u0] = *x;
     // the top linear layer
@@ -286,7 +287,7 @@ pub(crate) struct Schedule {
 
 impl Drop for Schedule {
     fn drop(&mut self) {
-        self.rounds.iter_mut().for_each(|r| r.zeroize());
+        self.rounds.iter_mut().for_each(Zeroize::zeroize);
     }
 }
 

@@ -181,16 +181,6 @@ pub(super) fn decompose(params: &CkksParams, c: &RnsPoly<Eval>, level: Level) ->
     Ok(Digits { level, polys: with_digits(params, c, level, raise)? })
 }
 
-/// Whole key switches and products of hoisted digits with keys, for tests of counts.
-#[cfg(test)]
-pub(super) mod counted {
-    use std::cell::Cell;
-    thread_local! {
-        pub(in crate::ckks) static SWITCHES: Cell<usize> = const { Cell::new(0) };
-        pub(in crate::ckks) static HOISTED: Cell<usize> = const { Cell::new(0) };
-    }
-}
-
 /// [`decompose`] and [`apply`] at once, without keeping raised digits.
 pub(super) fn switch(
     params: &CkksParams,
@@ -242,4 +232,14 @@ pub(super) fn digit_ratio2(params: &CkksParams, level: Level) -> f64 {
             (2.0 * (bits - special)).exp2()
         })
         .sum()
+}
+
+/// Whole key switches and products of hoisted digits with keys, for tests of counts.
+#[cfg(test)]
+pub(super) mod counted {
+    use std::cell::Cell;
+    thread_local! {
+        pub(in crate::ckks) static SWITCHES: Cell<usize> = const { Cell::new(0) };
+        pub(in crate::ckks) static HOISTED: Cell<usize> = const { Cell::new(0) };
+    }
 }

@@ -217,7 +217,7 @@ pub(super) async fn run(
         drop(to_session);
         source.discard().await;
     });
-    let mut writer = tokio::spawn(async move {
+    let writer = tokio::spawn(async move {
         while let Some(bytes) = from_session.recv().await {
             if !tokio::time::timeout(idle, sink.send(bytes)).await.unwrap_or(false) {
                 return;
@@ -233,8 +233,17 @@ pub(super) async fn run(
     if let Err(e) = work.await {
         tracing::error!(error = %e, "a session failed");
     }
-    // The session is over: what it sent leaves first, and what still comes is not looked at. As long as it waits, it counts as the session's: a peer that
-    // reads nothing would have more and more of it kept for it else, one session after the other.
+    last_words(&held, writer).await;
+    drop(held);
+    let abort = reader.abort_handle();
+    if tokio::time::timeout(GOODBYE, reader).await.is_err() {
+        abort.abort();
+    }
+}
+
+/// Lets leave what an ended session sent, and does not look at what still comes. As long as it waits, it counts as the session's: a peer that reads
+/// nothing would have more and more of it kept for it else, one session after the other.
+async fn last_words(held: &Place, mut writer: tokio::task::JoinHandle<()>) {
     held.waits(false);
     let called_off = async {
         if held.keeps() {
@@ -246,11 +255,6 @@ pub(super) async fn run(
     tokio::select! {
         _ = &mut writer => {}
         () = called_off => writer.abort(),
-    }
-    drop(held);
-    let abort = reader.abort_handle();
-    if tokio::time::timeout(GOODBYE, reader).await.is_err() {
-        abort.abort();
     }
 }
 

@@ -65,7 +65,7 @@ fn signs(params: &BootstrapParams) -> Vec<f64> {
 
 /// 1 in the first n of every 2n slots, `other` in the rest.
 fn halves(slots: usize, n: usize, other: Complex) -> Vec<Complex> {
-    (0..slots).map(|i| if i / n % 2 == 0 { Complex { re: 1.0, im: 0.0 } } else { other }).collect()
+    (0..slots).map(|i| if (i / n).is_multiple_of(2) { Complex { re: 1.0, im: 0.0 } } else { other }).collect()
 }
 
 impl Bootstrapper {

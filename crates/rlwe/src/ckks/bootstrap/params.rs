@@ -58,7 +58,7 @@ impl BootstrapSpec {
             message_bits: 48,
             base_bits: 50,
             // What keeps the arcsine's third term below 2^-22 of a message of this many slots.
-            entry_bits: (41 + (log + 2) / 2).min(49),
+            entry_bits: (41 + log / 2 + 1).min(49),
             to_coefficients: thirds.clone(),
             to_slots: thirds.into_iter().rev().collect(),
             sine: Sine { range: 13, degree: 31, doublings: 3 },
