@@ -1,4 +1,4 @@
-//! Both sides private (`docs/two-party.md`): linear layers and products of shared matrices on ciphertexts ([`methods`]), everything else on
+//! Both sides private (`docs/two-party.md`): linear layers and products of shared matrices on ciphertexts (`methods`), everything else on
 //! additive shares modulo 2^l. The client learns the output (or the label), the server nothing but shapes.
 //!
 //! [`TwoPartyPlan`] is the checked plan, [`TwoPartyClient`] the client's session, [`TwoPartyModel`] the server's prepared

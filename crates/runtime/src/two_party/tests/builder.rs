@@ -161,6 +161,9 @@ impl Net {
         self.unary(json!({"kind": "relu"}), x, &self.shape(x), self.f(x), self.bound(x))
     }
     /// Makes the last stage, a comparison, drop bits of its operand; the ends of a clip stay as they were given.
+    ///
+    /// # Panics
+    /// There is no stage.
     pub fn dropping(&mut self, bits: u32) -> usize {
         let stage = self.stages.last_mut().unwrap();
         stage["bits"] = bits.into();
