@@ -11,6 +11,7 @@ import numpy as np
 import onnx
 import pytest
 from hushnet.assess import assess
+from hushnet.reference import two_party as shares
 
 from tests.architectures.foreign import FOREIGN
 
@@ -43,7 +44,37 @@ def test_answers_are_onnx_runtimes(name: str, trust: str) -> None:
         assert values.shape == wanted.shape
         # a statement that says nothing is none
         assert stated <= 0.1 * np.abs(wanted).max(), (port, stated)
-        assert np.abs(values - wanted)[kept].max() <= stated, port
+        off = np.abs(values - wanted).reshape(ROWS, -1).max(axis=1)
+        for i in kept:
+            # one row of a thousand may be beyond: then by no more than units that are drawn anew explain
+            assert off[i] <= stated or off[i] <= explained(plan, x, port, wanted, i), (port, i, off[i], stated)
+
+
+def explained(model: hushnet.Model, x: dict[str, np.ndarray], port: str, wanted: np.ndarray, row: int) -> float:
+    """A quarter more than the largest error of 100 planned runs of a row, each with other units; 0 without units."""
+    if model.plan.document["trust"] != "two-party":
+        return 0.0
+    again = {name: np.repeat(v[row : row + 1].astype(np.float64), 100, axis=0) for name, v in x.items()}
+    values = shares.run(model.plan, again, units=np.random.default_rng(row), keep_all=True)[port]
+    return 1.25 * float(np.abs(values - wanted[row]).max())
+
+
+def test_999_rows_of_1000_keep_to_statements_of_64_rows() -> None:
+    """Sets of 64 rows state more and less, and a row in a thousand is beyond of all rows that are stated of."""
+    model, count = FOREIGN["siamese"](), 2000
+    x = rows(model, count, 3)
+    (wanted,) = expected(model, x)
+    bits = {"weight_bits": 14, "most_bits": 14, "sums": "calibrated"}
+    beyond = []
+    for seed in range(1, 9):
+        plan = hushnet.compile(model, trust="two-party", calibration=rows(model, CALIBRATION, 100 * seed), **bits).plan
+        values = shares.run(plan, {k: v.astype(np.float64) for k, v in x.items()}, units=np.random.default_rng(seed))
+        off = np.abs(values["similarity"] - wanted)
+        beyond.append(int((off > plan.predicted["max_error"]).sum()))
+        assert plan.predicted["max_error"] < 3 * np.quantile(off, 0.999)
+    assert sum(beyond) <= 0.001 * count * len(beyond), beyond
+    # no set of rows is worth nothing
+    assert max(beyond) <= 0.003 * count, beyond
 
 
 @pytest.mark.parametrize("name", sorted(FOREIGN))
