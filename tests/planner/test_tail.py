@@ -14,6 +14,7 @@ from hushnet.reference.numpy import run
 from onnx import TensorProto, helper, numpy_helper
 from planner_graphs import Builder
 
+from tests.frontend.harness import Net
 from tests.planner.test_statement import planned
 
 
@@ -59,6 +60,36 @@ def test_calibration_that_a_classifier_is_sure_of_says_what_others_get(end):
     assert off <= plan.predicted["max_error"] <= plan.predicted["worst_error"]
     # what the probabilities themselves showed would have been a false statement
     assert off > 5 * plan.predicted["seen_error"]
+
+
+@pytest.mark.parametrize("trust", ["client-aided", "two-party", "non-interactive"])
+@pytest.mark.parametrize("kind", ["clip", "exp"])
+def test_probabilities_by_their_sum_say_what_rows_between_sure_ones_get(kind, trust):
+    """One class against the rest, as skl2onnx writes it: hinges that are cut, and logistic functions written out."""
+    rng = np.random.default_rng(4)
+    centres = 3.0 * np.eye(3)
+    net = Net((3,))
+    scores = net.op("MatMul", "x0", net.constant(2.0 * np.eye(3) + rng.normal(0, 0.1, (3, 3))))
+    if kind == "clip":
+        cut = net.op("Clip", net.op("Add", scores, net.constant(-3.0)), net.constant(-1.0), net.constant(1.0))
+        chance = net.op("Mul", net.op("Add", cut, net.constant(1.0)), net.constant(0.5))
+    else:
+        steep = net.op("Mul", net.op("Add", scores, net.constant(-3.0)), net.constant(-9.0))
+        chance = net.op("Reciprocal", net.op("Add", net.op("Exp", steep), net.constant(1.0)))
+    whole = net.op("ReduceSum", chance, net.ints(1), keepdims=1)
+    none = net.op("Cast", net.op("Not", net.op("Cast", whole, to=TensorProto.BOOL)), to=TensorProto.FLOAT)
+    net.op("Div", net.op("Add", chance, none), net.op("Add", whole, net.op("Mul", none, net.constant(3.0))))
+    graph = passes.default(frontend.read(net.model())[0])
+    sure = centres[rng.integers(0, 3, 200)] + rng.uniform(-0.2, 0.2, (200, 3))
+    ends, part = rng.integers(0, 200, (2, 4000)), rng.uniform(size=(4000, 1))
+    between = sure[ends[0]] + part * (sure[ends[1]] - sure[ends[0]])
+    plan = compile(graph, trust=trust, calibration=sure, batch=64)
+    off = np.abs(planned(plan, between) - evaluate(graph, {"x0": between})[graph.outputs[0]]).max(axis=1)
+    stated = plan.predicted["max_error"]
+    assert np.mean(off > stated) <= 0.001, (np.quantile(off, 0.999), stated)
+    assert stated < 8 * np.quantile(off, 0.999)
+    # what sure rows show would have been a false statement
+    assert np.quantile(off, 0.999) > 20 * plan.predicted["seen_error"]
 
 
 def test_only_saturating_outputs_of_layers_have_a_tail():

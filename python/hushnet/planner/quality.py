@@ -289,7 +289,8 @@ def decayed(off: Array) -> float:
     """Where errors decay as a power, what 999 rows of 1000 stay below by that power; else 0.
 
     The exponent is Hill's estimate ("A Simple General Approach to Inference About the Tail of a Distribution", Annals
-    of Statistics 1975) over the largest tenth.
+    of Statistics 1975) over the largest tenth. Rows that were not seen have errors that decay no more slowly than those
+    of a quotient, with the exponent 1: errors of rows that are sure of themselves differ by powers of ten.
     """
     count = math.ceil(TOP * len(off))
     if count < LEAST_TOP:
@@ -298,7 +299,11 @@ def decayed(off: Array) -> float:
     if top[0] <= 0:
         return 0.0
     exponent = float(np.log(top / top[0]).mean())
-    return float(top[0]) * (1000.0 * count / len(off)) ** exponent if exponent > HEAVY else 0.0
+    if exponent <= HEAVY:
+        return 0.0
+    most = FACTOR * float(top[-1]) * max(1.0, 1000.0 / len(off))
+    # an exponent of hundreds is beyond what floats hold
+    return min(most, float(top[0]) * math.exp(min(exponent * math.log(1000.0 * count / len(off)), 700.0)))
 
 
 def steepest(planned: Array, exact: Array, squash: str) -> Array:

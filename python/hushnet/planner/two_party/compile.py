@@ -115,6 +115,8 @@ class _Planner:
         self.weight_bits, self.activation_bits = weight_bits, activation_bits
         self.steps, self.columns, self.far = made.steps, made.columns, made.far
         self.weights = Weights(weight_bits, made.moments)
+        self.units: dict[int, float] = {}
+        self.opened: dict[str, float] = {}
         unit_costs = None if settings.unit_costs is None else str(settings.unit_costs)
         self.unit = cost.unit_costs(unit_costs)
         entering = {t: self.graph.shapes[t] for t in self.regions.entering}
@@ -148,6 +150,14 @@ class _Planner:
             errors = carry(doubts, self.outputs)
         document["predicted"]["output_errors"] = errors
         document["predicted"]["layer_errors"] = propagation.layers
+        # what a unit is worth: of shared tensors by id, and of those that are opened by name
+        reach, held = chosen.fixed.reach, chosen.fixed.names
+        self.units = {
+            t["id"]: reach[held[t["id"]]] / t["bound"]
+            for t in chosen.fixed.tensors
+            if held.get(t["id"]) in reach and t["bound"] and t["name"] == f"{held[t['id']]}.s"
+        }
+        self.opened = {name: version.unit for name, version in chosen.fixed.opened.items()}
         return Plan(document, dict(chosen.fixed.weights)), {
             t["name"]: chosen.fixed.names[t["id"]] for t in chosen.fixed.tensors
         }
@@ -316,9 +326,12 @@ class _Planner:
         rows = len(next(iter(samples.values())))
         leaps = jumps(plan, self.graph, rows) if self.settings.reveal == "output" else []
         behind = tails(self.graph) if self.settings.reveal == "output" else {}
-        shown = watched_heads(plan, behind)
+        by_name = {held: t["id"] for t in plan.tensors if t["id"] in self.units and (held := names[t["name"]])}
+        shown = watched_heads(plan, behind, by_name)
         also = dict.fromkeys((*watched(leaps), *shown.values()))
         values, largest = rehearse(plan, samples, np.random.default_rng(0), list(also))
+        called = {t["id"]: t["name"] for t in plan.tensors}
+        before = {head: values[called[tensor]] * self.units.get(tensor, 1.0) for head, tensor in shown.items()}
         outputs = {port: values[port] for port in self.outputs}
         wider: dict[str, float] = {}
         for tensor in plan.tensors:
@@ -343,7 +356,7 @@ class _Planner:
         }
         found_sides = sides(plan, self.graph, leaps, values, samples, off)
         beside = {k: found_sides.get(t) for k, t in zip(self.outputs, self.graph.outputs)}
-        tailed = stated(self.graph, behind, {h: values[h] for h in shown}, ranges.floats, ranges.limit)
+        tailed = stated(self.graph, behind, before, ranges.floats, ranges.limit, units=self.opened)
         quality = {
             k: measure(
                 v,
