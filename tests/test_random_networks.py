@@ -161,6 +161,13 @@ def test_what_onnx_runtime_cannot_run_is_counted_apart(monkeypatch: pytest.Monke
     assert judge(drawn_index(), "client-aided").verdict == UNUSABLE
 
 
+def test_what_binary32_cannot_say_is_counted_apart() -> None:
+    """The cosine of hundreds of millions, 53:859: the graph is held against binary64; 53:421 did not compile once."""
+    found = judge(Drawn(53, 859), "client-aided")
+    assert found.verdict == UNUSABLE and "binary32" in found.reason
+    assert judge(Drawn(53, 421), "client-aided").verdict == RIGHT
+
+
 def drawn_index() -> Drawn:
     return Drawn(SEED, 0)
 

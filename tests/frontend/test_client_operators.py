@@ -356,6 +356,43 @@ def test_swish_by_the_reference_implementation():
     agree(model, [x / (1 + np.exp(-0.7 * x))])
 
 
+def masked(kind, behind):
+    """Scores with minus infinity where a constant hides them, and what comes behind."""
+    net = Net((3, 4))
+    hidden = np.triu(np.ones((3, 4)), 1)
+    if kind == "Add":
+        net.op("Add", "x0", net.constant(np.where(hidden, -np.inf, 0.0)))
+    elif kind == "Where":
+        net.op("Where", net.constant(hidden, bool), net.constant(-np.inf), "x0")
+    else:
+        net.op("Where", net.op("Less", "x0", net.constant(0.5)), "x0", net.constant(np.inf))
+    net.op("Mul", net.op("Transpose", perm=[0, 2, 1]), net.constant(2.0))
+    if behind == "Softmax":
+        net.op("Softmax", axis=1)
+    elif behind is not None:
+        net.op(behind)
+    return net.model()
+
+
+@pytest.mark.parametrize(("kind", "behind"), [("Add", None), ("Where", None), ("Where", "Abs"), ("private", None)])
+def test_outputs_with_infinite_elements_are_refused(kind, behind):
+    """A plan has large numbers in their place, which are no answer."""
+    (issue,) = check(masked(kind, behind))
+    assert issue.op_type == "output" and "infinite" in issue.problem and issue.advice
+
+
+@pytest.mark.parametrize(("kind", "behind"), [("Add", "Softmax"), ("Where", "Relu"), ("Where", "Sigmoid")])
+def test_infinite_elements_that_operators_take_are_read(kind, behind):
+    agree(masked(kind, behind))
+
+
+def test_an_output_without_elements_is_refused():
+    net = Net((3, 4))
+    empty = net.op("Shape", "x0", start=2, end=1)
+    issues = check(net.model(empty))
+    assert any("no elements" in issue.problem for issue in issues)
+
+
 def test_fusable_chains_have_no_client_constants():
     net = Net((3, 6, 6))
     net.op("Conv", net.op("Mul", "x0", net.constant(1 / 255)), net.weight(4, 3, 3, 3), pads=[1, 1, 1, 1])

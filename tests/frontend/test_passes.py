@@ -29,6 +29,20 @@ def test_a_diagonal_folds_into_the_layer_before_it_through_moves():
     assert len(linears(run(net, passes.fold_diagonal))) == 1
 
 
+def test_layers_of_zeros_are_the_constant_zero():
+    """The first step of a loop: its state of zeros decays, is read and is added to."""
+    net = Net((3, 4))
+    decayed = net.op("Mul", net.op("Exp", "x0"), net.constant(np.zeros((3, 4))))
+    read = net.op("MatMul", "x0", net.constant(np.zeros((4, 5))))
+    state = net.op("Add", decayed, net.op("Relu", "x0"))
+    net.op("MatMul", net.op("Transpose", read, perm=[0, 2, 1]), state)
+    graph = run(net, passes.default)
+    assert linears(graph) == [] and "exp" not in ops(graph) and "matmul" not in ops(graph)
+    net = Net((4,))
+    net.op("Gemm", "x0", net.constant(np.zeros((4, 2))), net.weight(2))
+    assert len(linears(run(net, passes.default))) == 1
+
+
 def test_a_diagonal_with_a_second_reader_before_it_stays():
     net = Net((3,))
     a = net.op("MatMul", "x0", net.weight(3, 4))

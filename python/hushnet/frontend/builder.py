@@ -12,6 +12,12 @@ import numpy as np
 from ..graph import Conv2d, Dense, Geometry, Graph, Linear, Node, Op, Shape
 from .errors import Unsupported
 
+# what an infinite element stays one through; ReLU, softmax, exponentials and maxima give what infinity gives
+_KEEPS_INFINITY = frozenset(
+    {"reshape", "transpose", "gather", "slice", "concat", "pad", "broadcast", "interpolate", "affine", "neg", "add"}
+    | {"sub", "mul", "abs", "leaky_relu", "prelu", "reduce_sum", "reduce_mean"}
+)
+
 
 @dataclass(frozen=True)
 class Value:
@@ -37,6 +43,7 @@ class Builder:
         self._node_names: set[str] = set()
         self._scope = ("", "")
         self._start = 0
+        self._infinite: list[Node] = []
 
     def begin(self, node: str, output: str) -> None:
         """What follows belongs to the named ONNX node."""
@@ -152,6 +159,22 @@ class Builder:
         shape = (*x.shape[:axis], count, *x.shape[axis + 1 :])
         end = start + (count - 1) * step + (1 if step > 0 else -1)
         return self.client("slice", x, shape=shape, starts=[start], ends=[end], steps=[step], axes=[axis])
+
+    def infinite(self, x: Value) -> Value:
+        """Notes that x, made by the current ONNX node, has large numbers in the place of infinite ones."""
+        self._infinite += [node for node in self.nodes[self._start :] if node.output == x.name]
+        return x
+
+    def reaches_infinity(self) -> set[str]:
+        """Names of tensors that would hold infinite elements, and hold large numbers instead."""
+        found: set[str] = set()
+        marked = {id(node) for node in self._infinite}
+        for node in self.nodes:
+            inputs = [node.input] if isinstance(node, Linear) else node.inputs
+            keeps = isinstance(node, Linear) or node.op in _KEEPS_INFINITY
+            if id(node) in marked or (keeps and not found.isdisjoint(inputs)):
+                found.add(node.output)
+        return found
 
     def pad(self, x: Value, pads: Sequence[int], value: float = 0.0) -> Value:
         """Constant padding, ``pads`` begins then ends of every axis."""

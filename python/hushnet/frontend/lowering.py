@@ -77,6 +77,7 @@ class Driver:
         for node in graph.node:
             self._node(node)
         outputs = [(port.name, self._output(port)) for port in graph.output]
+        self._finite(outputs)
         if all(isinstance(self.values.get(port.name), np.ndarray) for port in graph.output):
             self._report(
                 outputs[0][0], "output", "the outputs do not depend on the network's input", "Export the model again."
@@ -122,14 +123,26 @@ class Driver:
             return value
         return None
 
+    def _finite(self, outputs: Sequence[tuple[str, Value | None]]) -> None:
+        """Refuses outputs with large numbers in the place of infinite ones, as masked scores have them."""
+        infinite = self.builder.reaches_infinity()
+        for name, value in outputs:
+            if value is not None and value.name in infinite:
+                self._report(
+                    name,
+                    "output",
+                    "some of its elements are infinite (masked scores)",
+                    "Return the scores in front of the mask, or what softmax makes of them (--until).",
+                )
+
     def _public(self, name: str, array: np.ndarray) -> Value | None:
         """An output beside others that is the same for all inputs."""
         like = next(v for v in self.values.values() if isinstance(v, Value))
-        image = array[0] if array.ndim and (not self.whole or len(array) == 1) else array
         self.builder.begin(f"{name}.constant", f"{name}.constant")
         try:
             if not array.size:
                 raise Unsupported("the output has no elements", "Drop this output.")
+            image = array[0] if array.ndim and (not self.whole or len(array) == 1) else array
             if not self.whole and (array.shape[:1] != (self.batch,) or np.any(array != array[:1])):
                 raise Unsupported("the output is a constant that differs from image to image", "Drop this output.")
             return pieces.public(self.builder, like, image)

@@ -114,7 +114,7 @@ def _scale_made(graph: Graph, samples: Mapping[str, Array], margin: float) -> No
     values = evaluate(replace(graph, nodes=list(head), outputs=list(made)), samples)
     for name, readers in made.items():
         x = values[name]
-        scales = _scales(_features(x, readers), ROOM, centres=True)
+        scales = _scales(_features(x, readers), ROOM, centres=not any(map(_padded, readers)))
         if np.isfinite(x).all() and _needed(x, x, readers, scales, margin):
             _write(graph, name, readers, scales)
 

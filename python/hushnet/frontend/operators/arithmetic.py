@@ -89,7 +89,8 @@ def masked(call: Call, build: Builder, x: Value, mask: np.ndarray) -> Value:
     """X plus a public mask, with a large negative number in the place of minus infinity."""
     mask = np.where(np.isneginf(mask), pieces.MASKED, mask.astype(np.float64))
     x, added = pieces.common(build, x, pieces.public(build, x, strip_batch(mask, x, call.batch)))
-    return build.client("add", x, added)
+    y = build.client("add", x, added)
+    return build.infinite(y) if np.any(mask == pieces.MASKED) else y
 
 
 @operator("Add", "Sub", "Mul", "Div", batch_anywhere=True)

@@ -80,7 +80,7 @@ def _mask(call: Call, build: Builder, x: Value, past: int) -> Value | None:
     keys, blocked = x.shape[-1], _blocked(call, x, past)
     fixed = np.where(blocked, pieces.MASKED, 0.0)
     if not call.has(3):
-        return pieces.public(build, x, fixed) if blocked.any() else None
+        return _public(build, x, fixed) if blocked.any() else None
     given = call.inputs[3]
     if isinstance(given, np.ndarray):
         values = (
@@ -97,16 +97,21 @@ def _mask(call: Call, build: Builder, x: Value, past: int) -> Value | None:
         missing = keys - values.shape[-1]
         if missing > 0:
             values = np.pad(values, [(0, 0)] * (values.ndim - 1) + [(0, missing)], constant_values=pieces.MASKED)
-        return pieces.public(build, x, np.broadcast_to(values, np.broadcast_shapes(values.shape, fixed.shape)) + fixed)
+        return _public(build, x, np.broadcast_to(values, np.broadcast_shapes(values.shape, fixed.shape)) + fixed)
     mask = call.tensor(3)
     missing = keys - mask.shape[-1]
     if missing > 0:
         rank = len(mask.shape)
-        mask = build.pad(mask, [0] * (2 * rank - 1) + [missing], pieces.MASKED)
+        mask = build.infinite(build.pad(mask, [0] * (2 * rank - 1) + [missing], pieces.MASKED))
     if not blocked.any():
         return mask
-    mask, public = pieces.common(build, mask, pieces.public(build, x, fixed))
+    mask, public = pieces.common(build, mask, _public(build, x, fixed))
     return build.client("add", mask, public)
+
+
+def _public(build: Builder, x: Value, mask: np.ndarray) -> Value:
+    value = pieces.public(build, x, mask)
+    return build.infinite(value) if np.any(mask < pieces.MASKED / 2) else value
 
 
 def _guarded(build: Builder, scores: Value, mask: Value | None, axis: int) -> Value:
@@ -168,10 +173,5 @@ def attention(call: Call, build: Builder) -> list[Value]:
         *lead, heads, positions, size = y.shape
         y = build.reshape(build.move_axis(y, len(lead), len(lead) + 1), (*lead, positions, heads * size))
     mode = int(call.attribute("qk_matmul_output_mode", 0))
-    if mode == 2 and len(call.outputs) > 3 and call.outputs[3] and mask is not None:
-        raise Unsupported(
-            "masked scores as an output, of which some are minus infinity",
-            "Return the scores before the mask (qk_matmul_output_mode=0).",
-        )
     shown: Sequence[Value] = (raw, capped, scores, weights)
     return [y, key, value, shown[mode]]

@@ -75,7 +75,7 @@ def where(call: Call, build: Builder) -> Value:
             "Unsqueeze the smaller ones.",
         )
     condition = parts[0]
-    yes, no = (pieces.public(build, private[0], p) if isinstance(p, np.ndarray) else p for p in parts[1:])
+    yes, no = (_public(build, private[0], p) if isinstance(p, np.ndarray) else p for p in parts[1:])
     if isinstance(condition, Value):
         return pieces.select(build, condition, yes, no)
     try:
@@ -99,6 +99,11 @@ def _selected(build: Builder, condition: np.ndarray, yes: Value, no: Value) -> V
     )
     positions = np.arange(condition.size).reshape(condition.shape)
     return pieces.take_flat(build, both, np.where(condition, positions, positions + condition.size))
+
+
+def _public(build: Builder, like: Value, constant: np.ndarray) -> Value:
+    value = pieces.public(build, like, constant)
+    return build.infinite(value) if np.any(np.abs(constant) == -pieces.MASKED) else value
 
 
 def _finite(call: Call, index: int, like: Value) -> np.ndarray:
