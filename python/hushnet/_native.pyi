@@ -427,9 +427,13 @@ def measure_protocols(extension: str, seconds: float) -> str:
 def measure_message(seconds: float) -> float:
     """Seconds from one party to the other for a small message over a loopback socket."""
 
-def clocked_two_party(plan: bytes, inputs: Inputs, network: tuple[float, float] | None = None, runs: int = 1) -> str:
+def clocked_two_party(
+    plan: bytes, inputs: Inputs, network: tuple[float, float] | None = None, runs: int = 1, idle: bool = False
+) -> str:
     """A plan's runs in one session by clocks of processor time: JSON with ``setup`` and ``runs``, of every stage the seconds on the
-    longest chain of both parties' work and transfers, and of the client's work."""
+    longest chain of both parties' work and transfers, and of the client's work. With ``idle`` a stage's seconds are its own: a party that
+    waits does nothing, and OTs are silent ones, of which many inferences' are made at once; without, it expands OTs of later stages, as in
+    sessions over a network, of the extension that sends least."""
 
 def coefficient_layer_cost(method: str, geometry_json: str, ring_bits: int, weight_l2: float) -> dict[str, int]:
     """As :func:`packed_layer_cost` for method rotation-free or convfhe, with ``ring_degree``, ``spacing``, ``rotations``, ``bytes_setup``, ``key_bytes`` (of a public key of its own), and ``answers``: ciphertexts

@@ -40,16 +40,20 @@ fn measure_message(py: Python<'_>, seconds: f64) -> PyResult<f64> {
 
 /// Runs a two-party plan `runs` times in one session of this process, by clocks of processor time, over `network` (bits a second,
 /// seconds there and back; None: messages cost nothing): JSON with `setup` and `runs`, for each and every stage the seconds on the longest chain of
-/// both parties' work and transfers, and those of the client's work.
+/// both parties' work and transfers, and those of the client's work. With `idle`, a stage's seconds are its own: a party that waits does
+/// nothing, and OTs are silent ones, of which many inferences' are made at once; without, it expands the OTs of later stages, as in sessions over a
+/// network, of the extension that sends least.
 #[pyfunction]
-#[pyo3(signature = (plan, inputs, network=None, runs=1))]
+#[pyo3(signature = (plan, inputs, network=None, runs=1, idle=false))]
 fn clocked_two_party(
     py: Python<'_>,
     plan: &[u8],
     inputs: &Bound<'_, PyDict>,
     network: Option<(f64, f64)>,
     runs: usize,
+    idle: bool,
 ) -> PyResult<String> {
+    let waiting = if idle { two_party::Waiting::Idles } else { two_party::Waiting::Expands };
     let network = network.map(crate::two_party::link).transpose()?;
     let arrays = arrays::read(inputs)?;
     let inputs: Vec<rt::Input<'_>> = arrays.iter().map(arrays::Array::input).collect();
@@ -58,8 +62,9 @@ fn clocked_two_party(
         let plan = TwoPartyPlan::from_bytes(plan, &read)?;
         let model = TwoPartyModel::new(&plan, rt::Compute::default())?;
         let expected_images = inputs.first().and_then(|i| i.shape.first().copied());
-        let client = TwoPartyOptions { plan: read, expected_images, ..TwoPartyOptions::default() };
-        two_party::run(&model, &inputs, client, network, runs)
+        let ot = idle.then_some(OtKind::Silent(SilentSize::Small));
+        let client = TwoPartyOptions { plan: read, ot, expected_images, ..TwoPartyOptions::default() };
+        two_party::run(&model, &inputs, client, (network, waiting), runs)
     };
     let found = py.detach(run).map_err(raise)?;
     serde_json::to_string(&found).map_err(|e| PyValueError::new_err(e.to_string()))

@@ -17,6 +17,8 @@ import numpy as np
 GRID = 256.0
 # of probabilities, which are small
 FINE_GRID = 65536.0
+# values of inputs that a product of a convolution has at most, beyond those of one image
+_COLUMNS = 1 << 22
 _SPREAD = math.sqrt(4 * (256**2 - 1) / 12)  # standard deviation of a sum of four uniform bytes
 
 
@@ -66,14 +68,14 @@ def conv(x: np.ndarray, w: np.ndarray, stride: int, pads: tuple[int, int, int, i
                 y += windows[..., i, j] * w[:, 0, i, j].reshape(1, -1, 1, 1)
         return y
     y = np.empty((n, out, oh, ow))
-    rows = out // groups
-    for image in range(n):
+    rows, inner, places = out // groups, per_group * kh * kw, oh * ow
+    # Images share a product, as many as fit: where maps are small a product reads its weights once for all of them.
+    together = max(1, min(n, _COLUMNS // (inner * places)))
+    for first in range(0, n, together):
         for g in range(groups):
-            part = windows[image, g * per_group : (g + 1) * per_group].transpose(0, 3, 4, 1, 2)
-            columns = part.reshape(per_group * kh * kw, oh * ow)
-            y[image, g * rows : (g + 1) * rows] = (w[g * rows : (g + 1) * rows].reshape(rows, -1) @ columns).reshape(
-                rows, oh, ow
-            )
+            part = windows[first : first + together, g * per_group : (g + 1) * per_group].transpose(1, 4, 5, 0, 2, 3)
+            product = w[g * rows : (g + 1) * rows].reshape(rows, inner) @ part.reshape(inner, -1)
+            y[first : first + together, g * rows : (g + 1) * rows] = product.reshape(rows, -1, oh, ow).swapaxes(0, 1)
     return y
 
 

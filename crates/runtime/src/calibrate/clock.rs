@@ -62,19 +62,27 @@ pub(super) struct ClockedLink {
     /// When the link has sent all that was given to it.
     free: f64,
     clock: PartyClock,
+    waiting: Waiting,
+}
+
+/// What a party does while the peer's message is on its way.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Waiting {
+    /// It expands the OTs that it has ensured, as in sessions over a network: a stage's clock then holds work of later stages.
+    Expands,
+    /// Nothing: a stage's clock holds the work of that stage alone, from which unit costs follow.
+    Idles,
 }
 
 /// A connected pair with the clocks of its parties, over a link without delay and limit or over a network.
-pub(super) fn clocked_pair(network: Option<Network>) -> [(ClockedChannel, PartyClock); 2] {
+pub(super) fn clocked_pair(network: Option<Network>, waiting: Waiting) -> [(ClockedChannel, PartyClock); 2] {
     let (a_out, b_in) = mpsc::channel();
     let (b_out, a_in) = mpsc::channel();
     let end = |out, inc| {
         let clock = PartyClock::default();
         let (inbox, free) = (Inbox::default(), f64::NEG_INFINITY);
-        (
-            Buffered::over(ClockedLink { out, inc, inbox, found: None, network, free, clock: clock.clone() }),
-            clock,
-        )
+        let link = ClockedLink { out, inc, inbox, found: None, network, free, clock: clock.clone(), waiting };
+        (Buffered::over(link), clock)
     };
     [end(a_out, a_in), end(b_out, b_in)]
 }
@@ -102,6 +110,9 @@ impl Link for ClockedLink {
 
     /// By the clocks: what the thread waits for here has come once its own clock has reached the arrival.
     fn ready(&mut self) -> bool {
+        if self.waiting == Waiting::Idles {
+            return true;
+        }
         if self.inbox.is_empty() && self.found.is_none() {
             self.found = self.inc.recv().ok();
         }

@@ -3,6 +3,7 @@
 //! Seconds are of the longest chain of dependent work (the module `clock`), a core a party, messages free of charge unless a network is
 //! given. The planner fits its unit costs to them.
 
+pub use super::clock::Waiting;
 use super::clock::{clocked_pair, ClockedChannel, PartyClock};
 use crate::error::Error;
 use crate::io::Input;
@@ -231,7 +232,7 @@ pub fn protocols(kind: OtKind, time: Duration) -> Result<(f64, Vec<Sample>), Err
         SCRIPT.iter().map(|(n, p)| p.cost(&mut model, *n, ring)).collect::<Result<Vec<_>, _>>()?;
     let (mut setup, mut runs, start) = (f64::INFINITY, 0, Instant::now());
     while runs < 3 || start.elapsed() < time {
-        let [(far, far_clock), (near, near_clock)] = clocked_pair(None);
+        let [(far, far_clock), (near, near_clock)] = clocked_pair(None, Waiting::Idles);
         let far = || play(far, &far_clock, Party::Zero, kind);
         let (zero, one) = both(far, || play(near, &near_clock, Party::One, kind))?;
         let ends: Vec<f64> = zero.iter().zip(&one).map(|(a, b)| a.max(*b)).collect();
@@ -261,10 +262,10 @@ pub fn run(
     model: &TwoPartyModel,
     inputs: &[Input<'_>],
     options: TwoPartyOptions,
-    network: Option<Network>,
+    (network, waiting): (Option<Network>, Waiting),
     runs: usize,
 ) -> Result<ClockedRun, Error> {
-    let [(far, far_clock), (near, near_clock)] = clocked_pair(network);
+    let [(far, far_clock), (near, near_clock)] = clocked_pair(network, waiting);
     let serve = || {
         far_clock.set(0.0);
         model.serve_plain(Box::new(far), &mut |_| {})
@@ -356,7 +357,7 @@ mod tests {
     fn clocks_follow_the_later_party_and_the_link() {
         use hushnet_mpc::Channel;
         let network = Network { bits_per_second: 8e6, round_trip_seconds: 0.2 };
-        let [(mut a, a_clock), (mut b, b_clock)] = clocked_pair(Some(network));
+        let [(mut a, a_clock), (mut b, b_clock)] = clocked_pair(Some(network), Waiting::Idles);
         a_clock.set(1.0);
         b_clock.set(0.0);
         // 1000 bytes take 1 ms, and 100 ms of delay
