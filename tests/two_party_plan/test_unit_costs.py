@@ -65,6 +65,7 @@ def test_tiles_overlap_as_two_machines_one_after_the_other(client: float, server
 def test_every_cost_is_measured_and_the_planner_reads_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     few = {method: layers[:2] for method, layers in machine.LAYERS.items()}
     monkeypatch.setattr(machine, "LAYERS", few)
+    monkeypatch.setattr(machine, "MATRICES", machine.MATRICES[:2])
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
     monkeypatch.delenv("HUSHNET_UNIT_COSTS", raising=False)
     package = cost.unit_costs()
@@ -93,8 +94,12 @@ def test_every_cost_is_measured_and_the_planner_reads_it(tmp_path: Path, monkeyp
             cost.unit_costs()
 
 
-@pytest.mark.parametrize(("shape", "outputs", "kernel"), [((64,), 10, None), ((784,), 128, None), ((16, 16, 16), 16, 3)])
-def test_a_clocked_layer_holds_no_work_of_other_stages(shape: tuple[int, ...], outputs: int, kernel: int | None) -> None:
+@pytest.mark.parametrize(
+    ("shape", "outputs", "kernel"), [((64,), 10, None), ((784,), 128, None), ((16, 16, 16), 16, 3)]
+)
+def test_a_clocked_layer_holds_no_work_of_other_stages(
+    shape: tuple[int, ...], outputs: int, kernel: int | None
+) -> None:
     """Neither what a party that waits would do ahead, nor the OTs that are extended beside the request.
 
     With either, the smallest layer takes seven times what it is predicted to take, and the client's part is the whole.

@@ -25,7 +25,7 @@ from ..tail import stated, tails, watched_heads
 from ..targets import distances, regressions, scale_targets, target_centres, target_factors
 from . import primes as prime_table
 from .activation import Replacement, replace_activations
-from .cost import predicted_seconds
+from .cost import client_bytes, predicted_seconds
 from .network import USUAL_IMAGES, Images, Network, some, usual_magnitudes
 from .noise import TAIL
 from .outputs import output_errors
@@ -552,7 +552,7 @@ def _finish(
         "bytes_down": traffic["down"] * blocks,
         "setup_bytes_up": traffic["keys"],
         "setup_bytes_down": 0,
-        "client_peak_memory_bytes": _client_bytes(document, facts["images"]),
+        "client_peak_memory_bytes": client_bytes(document, facts["images"]),
         "server_peak_memory_bytes": facts["peak_bytes"]
         + 4 * traffic["keys"]
         + sum(w.nbytes for w in plan.weights.values()),
@@ -593,12 +593,6 @@ def _note_range(plan: Plan, polynomial: str, reach: float) -> None:
             entry = tensors[stage["in"][0]]
             entry.setdefault("range", reach)
             return
-
-
-def _client_bytes(document: dict[str, Any], images: int) -> int:
-    """Values of the encrypted and decrypted tensors, and frames in flight."""
-    up = sum(math.prod(t["shape"]) for t in document["tensors"] if t["kind"] == "real")
-    return 8 * images * up * 2 + (64 << 20)
 
 
 __all__ = ["TAIL", "Planner", "compile_batch"]

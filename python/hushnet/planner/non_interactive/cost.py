@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
+from typing import Any
 
 from ..cost import instruction_set
 from .primes import DIGIT_BITS
@@ -83,3 +84,9 @@ def predicted_seconds(schedule: Schedule) -> float:
             seconds += out.size * transforms * transform * AROUND_TRANSFORMS
     result = schedule.tensors[schedule.output]
     return seconds + result.size * (levels * transform + schedule.slots * unit.encoded_slot * 2)
+
+
+def client_bytes(document: dict[str, Any], images: int) -> int:
+    """The client's memory: values of the encrypted and decrypted tensors, and frames in flight."""
+    up = sum(math.prod(t["shape"]) for t in document["tensors"] if t["kind"] == "real")
+    return 8 * images * up * 2 + (64 << 20)
