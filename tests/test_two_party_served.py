@@ -21,6 +21,7 @@ import numpy as np
 import pytest
 from hushnet import data, zoo
 from hushnet.reference import two_party as reference
+from onnx import TensorProto, helper, numpy_helper
 
 
 def hush(*arguments: object, check: bool = True) -> subprocess.CompletedProcess:
@@ -425,3 +426,28 @@ def test_set_ups_are_kept_between_sessions(folder: Path, images: tuple, tmp_path
         within_reach(model, x, next(iter(result.outputs.values())))
         told.append(result.trace["setup_bytes_down"])
     assert told == [sent[1], sent[2]]
+
+
+def test_a_servers_memory_is_what_the_plan_says(tmp_path: Path) -> None:
+    """Of a plan whose weights are most of it: they are held twice, and once in evaluation form."""
+    rng = np.random.default_rng(0)
+    nodes = [helper.make_node("MatMul", ["x", "w"], ["h"]), helper.make_node("MatMul", ["h", "v"], ["y"])]
+    weights = {"w": rng.normal(size=(3072, 3072)) / 55, "v": rng.normal(size=(3072, 8)) / 55}
+    graph = helper.make_graph(
+        nodes,
+        "wide",
+        [helper.make_tensor_value_info("x", TensorProto.FLOAT, ["n", 3072])],
+        [helper.make_tensor_value_info("y", TensorProto.FLOAT, ["n", 8])],
+        [numpy_helper.from_array(v.astype(np.float32), k) for k, v in weights.items()],
+    )
+    x = rng.uniform(-1, 1, (4, 3072)).astype(np.float32)
+    options = {"calibration": x, "weight_bits": 12, "method": "cheetah", "network": "lan"}
+    model = hushnet.compile(helper.make_model(graph), trust="two-party", **options)
+    model.save(tmp_path / "wide.hush")
+    with Server(tmp_path / "wide.hush", "--threads", 1) as server:
+        with hushnet.connect(server.url, threads=1) as client:
+            client.infer(x[:1])
+        status = Path(f"/proc/{server.process.pid}/status").read_text()
+    (peak,) = (1024 * int(line.split()[1]) for line in status.splitlines() if line.startswith("VmHWM"))
+    stated = model.plan.predicted["server_peak_memory_bytes"]
+    assert 0.9 < peak / stated < 1.1, (peak, stated)

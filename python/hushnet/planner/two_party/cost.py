@@ -44,7 +44,12 @@ SHARE_BYTES = 8
 SILENT_PASS, OTHER_PASS = 1 << 20, 1 << 14
 VALUE_BYTES = 150
 LABEL_BYTES = 16
-EXTENSION_BYTES = 24 << 20
+# tables, keys and OTs in stock (measured)
+EXTENSION_BYTES, SILENT_BYTES = 24 << 20, 56 << 20
+# what a server's process takes beside a client's: its listeners and their threads (measured)
+SERVER_BYTES = 20 << 20
+# a server holds its weights as the file has them, and as the run time reads them
+WEIGHT_COPIES = 2
 # bytes of keys in memory for one that travels: both polynomials in whole words, and what is on its way (measured)
 KEY_COPIES = 5
 # what a server keeps of its weights in evaluation form unless told otherwise (``--weight-memory``)
@@ -324,26 +329,25 @@ def memory(document: Document, found: Account, weight_bytes: int, unit: dict[str
     """Peak bytes of client and server.
 
     The process itself, shares, one pass of a protocol, the OT extension, ciphertexts of one stage; keys of slot-packed
-    layers; the client's set-ups of rotation-free layers; the server's weights, as they are and in evaluation form as
-    far as they are kept.
+    layers; the client's set-ups of rotation-free layers; the server's weights, twice as they are and in evaluation form
+    as far as they are kept.
     """
     degree = document["params"]["ring_degree"]
     values = found.images * max((s.work["selected"] + s.work["truncated"] for s in found.stages), default=0)
     shares = SHARE_BYTES * found.peak_elements * found.images
-    most = SILENT_PASS if found.extension.startswith("silent") else OTHER_PASS
-    work = (
-        max(
-            min(values, most) * VALUE_BYTES,
-            min(_labels(document, found.images), most * document["params"]["two_party"]["ring_bits"]) * LABEL_BYTES,
-        )
-        + EXTENSION_BYTES
-    )
+    silent = found.extension.startswith("silent")
+    most = SILENT_PASS if silent else OTHER_PASS
+    work = max(
+        min(values, most) * VALUE_BYTES,
+        min(_labels(document, found.images), most * document["params"]["two_party"]["ring_bits"]) * LABEL_BYTES,
+    ) + (SILENT_BYTES if silent else EXTENSION_BYTES)
     layers = [s for s in found.stages if s.packing]
     polys = max((_ciphertexts(s.packing, degree) for s in layers), default=0)
     wire = max((s.he.up + s.he.down for s in layers), default=0)
     slots = any(s.get("method") in SLOTS for s in document["stages"])
     base = int(unit["process_bytes"]) + shares + work + wire + (KEY_COPIES * found.setup.up if slots else 0)
-    return base + polys // 2 + set_ups(document, found), base + polys + weight_bytes + kept(document, found)
+    server = SERVER_BYTES + polys + WEIGHT_COPIES * weight_bytes + kept(document, found)
+    return base + polys // 2 + set_ups(document, found), base + server
 
 
 def set_ups(document: Document, found: Account) -> int:
