@@ -135,6 +135,25 @@ def test_a_softmax_at_several_places_has_as_many_labels() -> None:
     assert "of the 3 positions of 40 calibration rows" in explained(plan)
 
 
+def test_every_element_of_a_map_of_sigmoids_has_a_side() -> None:
+    """Where text stands in a picture: one pixel of thousands at an edge is off by most of a probability."""
+    b = Builder((1, 12, 16), seed=3).conv(4).op("relu").conv(1)
+    b.graph.nodes[-1].weight *= 1000.0
+    graph = b.op("sigmoid").done()
+    assert sequences(graph) == {graph.outputs[0]: ((1, 12, 16), None)}
+    assert sequences(Builder((6,), seed=1).dense(4).op("sigmoid").done()) == {}
+    x = np.random.default_rng(3).uniform(-1, 1, (80, 1, 12, 16))
+    for trust in ("client-aided", "two-party"):
+        plan = compile(graph, trust=trust, calibration=x[:40], batch=8, weight_bits=8, activation_bits=8)
+        got, want = planned(plan, x[40:]), evaluate(graph, {"x": x[40:]})[graph.outputs[0]]
+        share = float(((got > 0.5).reshape(40, -1) == (want > 0.5).reshape(40, -1)).mean())
+        # the largest error says little, the sides say how much of the picture stands
+        assert plan.predicted["max_error"] > 0.1 and np.abs(got.reshape(want.shape) - want).max() > 0.1
+        assert plan.predicted["positions"] == 12 * 16
+        assert 0.9 < plan.predicted["agreement"] < 1 and abs(plan.predicted["agreement"] - share) < 0.005
+        assert "of the 192 positions of 40 calibration rows" in explained(plan)
+
+
 def explained(plan) -> str:
     console = Console(width=200, record=True, file=io.StringIO())
     console.print(answers.table({"answers": answers.answers(plan.predicted)}, verbose=False))

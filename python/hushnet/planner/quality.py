@@ -28,6 +28,7 @@ from ..graph import Graph, Op
 from ..plan import PlanError
 
 Array = np.ndarray
+Several = tuple[tuple[int, ...], int | None]
 
 # max_error: so many times the largest error of n rows, FACTOR + MORE / sqrt(n), and at least so many times their
 # root mean square
@@ -137,15 +138,23 @@ def steep(graph: Graph) -> list[str]:
     return found
 
 
-def sequences(graph: Graph) -> dict[str, tuple[tuple[int, ...], int]]:
-    """Outputs that are a softmax at each of several positions (of a line, say), with shape and axis of classes."""
-    found = {}
+def sequences(graph: Graph) -> dict[str, Several]:
+    """Outputs that have a label at each of several positions, with their shape and the axis of classes.
+
+    A softmax at each of several positions (of a line, say) has one. A map of sigmoids (where text stands in a picture)
+    has no such axis: each of its elements is on one side of one half.
+    """
+    found: dict[str, Several] = {}
     for node in graph.nodes:
-        if isinstance(node, Op) and node.op == "softmax" and node.output in graph.outputs:
-            shape = tuple(graph.shapes[node.output])
+        if not isinstance(node, Op) or node.output not in graph.outputs:
+            continue
+        shape = tuple(graph.shapes[node.output])
+        if node.op == "softmax":
             axis = int(node.attrs["axis"]) % max(len(shape), 1)
             if math.prod(shape) > shape[axis]:
                 found[node.output] = (shape, axis)
+        elif node.op == "sigmoid" and sum(size > 1 for size in shape) > 1:
+            found[node.output] = (shape, None)
     return found
 
 
@@ -170,7 +179,7 @@ def measure(
     *,
     place: bool = False,
     noise: float = 0.0,
-    several: tuple[tuple[int, ...], int] | None = None,
+    several: Several | None = None,
     columns: Array | None = None,
     jumping: tuple[Array, Array] | None = None,
 ) -> Quality:
@@ -179,7 +188,7 @@ def measure(
     Args:
         labels: right answers.
         squash: as :func:`squashed` has it.
-        several: as :func:`sequences` has it: every position has a label, and a softmax of its own.
+        several: as :func:`sequences` has it: every position has a label, and a softmax or sigmoid of its own.
         place: whether the output is one of :func:`places`.
         noise: deviation of errors that the planned values do not have.
         columns: centres of columns that differ in size or lie far from zero (:mod:`.targets`): each counts against how
@@ -196,11 +205,7 @@ def measure(
     calm = np.ones(rows, bool) if place or jumping is None or not jumping[1].any() else jumping[1]
     off = np.abs(planned - exact).max(axis=1, initial=0.0)[calm]
     if several is not None and exact.size and labels is None:
-        shape, axis = several
-        planned_rows, exact_rows = (
-            np.moveaxis(v.reshape(rows, *shape), axis + 1, -1).reshape(-1, shape[axis]) for v in parts
-        )
-        parts = (planned_rows, exact_rows)
+        parts = (_positions(planned, several), _positions(exact, several))
     first, second = (v.reshape(rows, -1, v.shape[1])[calm].reshape(-1, v.shape[1]) if v.size else v for v in parts)
     stated = likely(off) if squash is None else unsure(off, first, second, squash)
     mine, wanted = (np.rint(v[:, 0]).astype(np.int64) if place and v.shape[1] else label_of(v, exact) for v in parts)
@@ -231,6 +236,14 @@ def measure(
         near,
         stay,
     )
+
+
+def _positions(values: Array, several: Several) -> Array:
+    """Labels of all positions one after the other: ``[rows * positions, classes]``."""
+    shape, axis = several
+    if axis is None:
+        return values.reshape(-1, 1)
+    return np.moveaxis(values.reshape(-1, *shape), axis + 1, -1).reshape(-1, shape[axis])
 
 
 def _worst_column(planned: Array, exact: Array, centres: Array) -> float:
@@ -264,7 +277,9 @@ def kept(planned: Array, exact: Array, noise: float = 0.0) -> float:
     deviation = math.sqrt(float(np.square(off[near]).mean()) + elements * noise * noise)
     if deviation == 0.0:
         return 1.0
-    seen = float(np.mean([0.5 * math.erfc(d / (deviation * math.sqrt(2.0))) for d in distance]))
+    # beyond forty deviations erfc is zero in binary64
+    close = distance[distance < 40.0 * deviation]
+    seen = sum(0.5 * math.erfc(d / (deviation * math.sqrt(2.0))) for d in close.tolist()) / len(distance)
     few = min(max(FEW, math.ceil(NEAR * len(distance))), len(distance))
     reach = float(np.sort(distance)[few - 1])
     dense = few / len(distance) / reach * deviation / math.sqrt(2.0 * math.pi) if reach > 3.0 * deviation else 0.0
