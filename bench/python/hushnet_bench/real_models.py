@@ -40,6 +40,7 @@ def rows(
                 "same_answer": seen.same,
                 "largest_error": seen.error,
                 "predicted_error": seen.predicted_error,
+                "predicted_sides": seen.sides,
                 "inputs_over": seen.over,
                 "out_of_range": seen.out_of_range,
                 "compile_seconds": seen.compile_seconds,

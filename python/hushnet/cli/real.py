@@ -104,11 +104,12 @@ def _print(found: demos.Comparison, row: dict[str, Any]) -> None:
     left_out = len(found.samples) - _SHOWN
     if left_out > 0:
         out.print(f"{left_out} more rows are in the file.")
+    sides = "" if found.sides is None else f", and {100 * found.sides:.4g} % of all positions on their side"
     sent = (found.bytes_up + found.bytes_down + found.setup_bytes_down) / len(found.samples) / 1e6
     out.print(
         f"{found.same} of {len(found.samples)} answers are those of ONNX Runtime ({found.trust}). "
         f"The largest difference of an output is {found.error:.4g}; "
-        f"the plan predicts at most {found.predicted_error:.4g}.\n"
+        f"the plan predicts at most {found.predicted_error:.4g}{sides}.\n"
         f"{found.seconds / len(found.samples):.2f} s and {sent:.2f} MB an input; "
         f"compiled in {found.compile_seconds:.0f} s. "
         f"Written: {row['written']}",

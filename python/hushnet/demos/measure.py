@@ -33,6 +33,7 @@ class Comparison:
     Attributes:
         same: for how many samples the encrypted answer is ONNX Runtime's.
         error: the largest deviation of an output from ONNX Runtime's; ``predicted_error`` is what the plan promised.
+        sides: of a map of labels, the share that the plan promises to be the original network's; else None.
         over: for how many samples an output deviates by more than the plan promised.
         seconds: of all samples, set-up of sessions included.
         first_seconds: those of the first call, which prepares the weights.
@@ -53,6 +54,7 @@ class Comparison:
     plain_outputs: dict[str, np.ndarray]
     error: float
     predicted_error: float
+    sides: float | None
     over: int
     compile_seconds: float
     first_seconds: float
@@ -173,6 +175,7 @@ def _measured(
         plain_outputs=wanted,
         error=float(max(d.max() for d in deviations.values())),
         predicted_error=max(promised.values()),
+        sides=model.plan.predicted["agreement"] if "positions" in model.plan.predicted else None,
         over=int(np.any([deviations[k] > promised[k] for k in wanted], axis=0).sum()),
         compile_seconds=compiled,
         first_seconds=seconds[0],
