@@ -10,6 +10,7 @@ import hushnet
 import numpy as np
 import pytest
 from hushnet import frontend
+from hushnet.cli.compare import show
 from hushnet.compare import Compared, Way, recommendation
 from sklearn.datasets import load_iris
 from sklearn.linear_model import LogisticRegression
@@ -54,11 +55,16 @@ def test_all_trust_models_stand_side_by_side(linear: bytes, tmp_path: Path) -> N
     assert text.returncode == 0 and "the server learns" in text.stdout and "Take " in text.stdout
 
 
-def test_what_a_trust_model_refuses_is_told_and_the_others_stand() -> None:
+def test_what_a_trust_model_refuses_is_told_and_the_others_stand(capsys: pytest.CaptureFixture[str]) -> None:
     model = make_pipeline(StandardScaler(), MLPClassifier((4,), max_iter=5)).fit(X, Y)
     found = hushnet.compare(frontend.sklearn_model(model), calibration=X)
     refused = {row.way.name: row.refused for row in found.rows}
     assert "polynomials" in refused["non-interactive"] and not refused["client-aided"] and not refused["two-party"]
+    # once, of both ways without interaction
+    show(found)
+    said = " ".join(capsys.readouterr().out.split())
+    assert said.count("knows sums, products and polynomials only") == 1
+    assert "non-interactive; non-interactive, weights hidden: " in said
 
 
 def test_the_recommendation_follows_from_the_rows() -> None:

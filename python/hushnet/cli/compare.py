@@ -56,11 +56,14 @@ def show(found: Comparison) -> None:
         for trust in dict.fromkeys(row.way.trust for row in made):
             learns.add_row(trust, *next(row.learns for row in made if row.way.trust == trust))
         out.print(learns)
+    # what is said of several ways is said once
+    said: dict[str, list[str]] = {}
     for row in found.rows:
-        if row.refused:
-            out.print(f"{row.way.name}: {sentence(in_flags(row.refused))}", highlight=False)
-        for shortfall in row.shortfalls:
-            out.print(f"{row.way.name}: {in_flags(shortfall)}", highlight=False)
+        texts = [sentence(in_flags(row.refused))] if row.refused else []
+        for text in (*texts, *map(in_flags, row.shortfalls)):
+            said.setdefault(text, []).append(row.way.name)
+    for text, ways in said.items():
+        out.print(f"{'; '.join(ways)}: {text}", highlight=False)
     out.print(found.recommendation, highlight=False, style="bold")
 
 
