@@ -19,6 +19,8 @@ from hushnet.options import KINDS, Inputs, Shapes, made
 TRUST = tuple(KINDS)
 # images of made-up calibration data, and how many tensors a cut may open
 MADE_UP = 2
+# options of a non-interactive plan that needs the least modulus
+FEWEST: dict[str, Any] = {"weight_bits": 7}
 MOST_ENDS = 4
 
 _NORMALISES = (
@@ -122,6 +124,8 @@ class _Task:
         self._graphs: dict[tuple[str, ...], Graph | frontend.UnsupportedModel] = {}
         self._ports: dict[tuple[str, ...], frontend.Ports] = {}
         self._outline: tuple[frontend.Outline, set[str]] | None = None
+        # what :meth:`tried` found, with whether made-up data were needed
+        self._tried: dict[tuple[str, int, tuple[str, ...]], tuple[list[frontend.Issue] | None, bool]] = {}
         # whether the last network that could be planned needed made-up data
         self.made_up_last = False
 
@@ -157,22 +161,27 @@ class _Task:
             raise found_or_error
         return found_or_error
 
-    def plan(self, graph: Graph, trust: str, batch: int | None) -> tuple[Model, bool]:
+    def plan(self, graph: Graph, trust: str, batch: int | None, *, cheapest: bool = True) -> tuple[Model, bool]:
         """The plan, and whether it needed calibration data that are made up here.
+
+        Args:
+            cheapest: whether the plan's cost counts; otherwise it is enough that there is one. Non-interactive plans
+                with the fewest bits of weights need the least modulus, so one of them exists where any does.
 
         Raises:
             HushnetError: it cannot be planned.
         """
+        some = {} if cheapest or trust != "non-interactive" else FEWEST
         ports = next((p for end, p in self._ports.items() if self._graphs[end] is graph), frontend.Ports())
         try:
-            return planned(graph, ports, made(trust, {"batch": batch, "calibration": self.calibration})), False
+            return planned(graph, ports, made(trust, {"batch": batch, "calibration": self.calibration, **some})), False
         except BlockedPlan:
             raise
         except HushnetError:
             if self.calibration is not None:
                 raise
         # random inputs tell nothing of the bits that the network needs
-        bits = {} if trust == "non-interactive" else {"weight_bits": 8}
+        bits = some if trust == "non-interactive" else {"weight_bits": 8}
         asked = made(trust, {"batch": batch, "calibration": self.made_up(graph), **bits})
         return planned(graph, ports, asked), True
 
@@ -260,16 +269,24 @@ class _Task:
 
     def tried(self, trust: str, images: int, ends: Sequence[str]) -> list[frontend.Issue] | None:
         """None where a network that ends there compiles and has a layer; otherwise what stands in its way."""
+        key = (trust, images, tuple(ends))
+        if key not in self._tried:
+            self._tried[key] = self._ending(trust, images, tuple(ends))
+        found, made_up = self._tried[key]
+        if found is None:
+            self.made_up_last = made_up
+        return found
+
+    def _ending(self, trust: str, images: int, ends: tuple[str, ...]) -> tuple[list[frontend.Issue] | None, bool]:
         try:
-            graph = self.graph(tuple(ends))
+            graph = self.graph(ends)
             if not any(isinstance(node, Linear) for node in graph.nodes):
-                return []
-            self.made_up_last = self.plan(graph, trust, images)[1]
+                return [], False
+            return None, self.plan(graph, trust, images, cheapest=False)[1]
         except frontend.UnsupportedModel as error:
-            return list(error.issues)
+            return list(error.issues), False
         except HushnetError as error:
-            return self.refused(error)
-        return None
+            return self.refused(error), False
 
 
 def grouped(issues: Iterable[frontend.Issue]) -> tuple[Group, ...]:

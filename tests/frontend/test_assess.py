@@ -81,6 +81,27 @@ def test_the_last_cut_is_found_by_halving(length):
     assert last_cut([str(i) for i in range(4)], compiles) == (str(min(length, 4) - 1) if length else None)
 
 
+def test_cuts_are_tried_once_and_with_the_fewest_bits(monkeypatch):
+    """A cut asks whether there is a plan, which the search for the cheapest one answers ten times later."""
+    asked = []
+    planned = hushnet.assess.planned
+
+    def counted(graph, ports, options):
+        asked.append((tuple(graph.outputs), options.weight_bits))
+        return planned(graph, ports, options)
+
+    monkeypatch.setattr(hushnet.assess, "planned", counted)
+    net = Net((3, 8, 8))
+    conv = net.op("Conv", "x0", net.weight(4, 3, 3, 3))
+    for _ in range(6):
+        net.op("Conv", net.op("Relu"), net.weight(4, 4, 1, 1))
+    found = assess(net.model(), "non-interactive")
+    assert found.until == conv
+    (_, first), *cuts = asked
+    assert first is None and len(cuts) == len(set(cuts)) and {bits for _, bits in cuts} == {7}
+    assert hushnet.compile(net.model(), trust="non-interactive", until=[conv]).plan.predicted["max_error"] > 0
+
+
 def test_broken_models_are_no_assessment():
     with pytest.raises(ModelError):
         assess(b"no model", "client-aided")

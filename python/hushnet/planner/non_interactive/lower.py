@@ -176,8 +176,13 @@ class _Lowering:
             rows = columns * scale
         else:
             rows = np.zeros((len(weights), size))
-            # transposed, because the rows of an index array need no slice beside them
-            np.add.at(rows.T, index[index >= 0], (scale * columns[:, index >= 0]).T)
+            known = index >= 0
+            places = index[known]
+            if len(np.unique(places)) == len(places):
+                rows[:, places] = scale * columns[:, known]
+            else:
+                # transposed, because the rows of an index array need no slice beside them
+                np.add.at(rows.T, places, (scale * columns[:, known]).T)
         # a constant zero of a padding stays zero
         total = bias + shift * columns[:, index >= 0].sum(axis=1)
         geometry = {"type": "dense", "inputs": size, "outputs": len(weights)}
