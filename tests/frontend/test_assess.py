@@ -127,8 +127,13 @@ def test_the_command(tmp_path):
     )
     done = CliRunner().invoke(app, ["check", str(path), "--trust", "client-aided"])
     assert done.exit_code == 1 and f"--until {last}" in done.stdout and "my.ops.Wonder" in done.stdout
-    done = CliRunner().invoke(app, ["check", str(path), "--trust", "client-aided", "--until", last])
-    assert done.exit_code == 0 and "yes" in done.stdout
+    asked = ["check", str(path), "--trust", "client-aided", "--until", last]
+    done = CliRunner().invoke(app, asked)
+    assert done.exit_code == 0 and "yes" in done.stdout and "figures are those of 8-bit plans" in done.stdout
+    shape = [d.dim_value for d in model.graph.input[0].type.tensor_type.shape.dim[1:]]
+    np.save(tmp_path / "x.npy", np.random.default_rng(0).uniform(-1, 1, (8, *shape)))
+    done = CliRunner().invoke(app, [*asked, "--calibration", str(tmp_path / "x.npy")])
+    assert done.exit_code == 0 and "8-bit plans" not in done.stdout
 
 
 def test_dynamic_axes_take_the_shape_of_the_calibration_data():

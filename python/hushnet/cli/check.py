@@ -18,9 +18,10 @@ from hushnet.report.fitting import Table
 
 @dataclass(frozen=True)
 class Checked:
-    """The assessments of all trust models that were asked for."""
+    """The assessments of all trust models that were asked for; ``calibrated``: with calibration data."""
 
     assessments: tuple[Assessment, ...]
+    calibrated: bool = True
 
     @property
     def compiles(self) -> bool:
@@ -40,6 +41,12 @@ class Checked:
         for a in self.assessments:
             for line in _remarks(a):
                 out.print(line, highlight=False)
+        if self.compiles and not self.calibrated:
+            out.print(
+                "Without calibration data the figures are those of 8-bit plans. What compile makes for the precision "
+                "may cost several times as much: --calibration says.",
+                highlight=False,
+            )
 
 
 def check(
@@ -75,7 +82,8 @@ def run_check(model: str, trust: str, **options: Any) -> Checked:
     """Asks one trust model, or all."""
     if trust not in ("all", *TRUST):
         raise InputError(f"--trust {trust}: choose one of {', '.join(TRUST)} or all")
-    return Checked(assess_all(model, TRUST if trust == "all" else (trust,), **options))
+    found = assess_all(model, TRUST if trust == "all" else (trust,), **options)
+    return Checked(found, calibrated=options.get("calibration") is not None)
 
 
 def _remarks(a: Assessment) -> list[str]:
