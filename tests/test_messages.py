@@ -245,3 +245,16 @@ def test_a_beginners_mistake_is_answered_with_what_to_do(tmp_path: Path) -> None
     (tmp_path / "text.npy").write_text("hello")
     told = words(hush("run", plan, tmp_path / "text.npy").stderr)
     assert "no array file at all" in told and "allow_pickle" not in told
+
+
+def test_names_that_are_nearly_right_are_suggested_and_messages_end(tmp_path: Path) -> None:
+    (tmp_path / "m.onnx").write_bytes(layer("m"))
+    np.save(tmp_path / "x.npy", np.zeros((3, 5)))
+    given = ("compile", tmp_path / "m.onnx", "-o", tmp_path / "m.hush")
+    for arguments, near in (((*given, "--trust", "tow-party"), "two-party"), (("zoo", "resnet-50"), "resnet50")):
+        done = hush(*arguments)
+        assert done.returncode == 1 and words(done.stderr).endswith(f"(did you mean '{near}'?)."), done
+    assert hush(*given).returncode == 0
+    done = hush("run", tmp_path / "m.hush", tmp_path / "x.npy")
+    assert done.returncode == 1 and words(done.stderr).endswith("has shape [3, 5], wanted [images, 4]."), done
+    assert json.loads(hush("zoo", "no", "--json").stdout)["error"]["message"].endswith(".")

@@ -5,11 +5,19 @@ Each message names the layer or message, the limit, what came, and what to do.
 
 from __future__ import annotations
 
+import difflib
 import math
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from itertools import permutations
 from typing import Any
+
+
+def choose(name: object, known: Iterable[str]) -> str:
+    """What to do about a name that is not among the known ones: these, and the nearest one."""
+    names = list(known)
+    near = difflib.get_close_matches(str(name), names, n=1)
+    return f"choose one of {', '.join(names)}" + (f" (did you mean {near[0]!r}?)" if near else "")
 
 
 class HushnetError(Exception):

@@ -124,7 +124,7 @@ def run(name: str, *, quick: bool = False, threads: int = 1, progress: Any = Non
     """Runs one benchmark; InputError when there is none of that name or it lacks an option."""
     benchmarks = registry()
     if name not in benchmarks:
-        raise hushnet.InputError(f"no benchmark {name!r}: choose one of {', '.join(benchmarks)}")
+        raise hushnet.InputError(f"no benchmark {name!r}: choose one of {', '.join(benchmarks)}.")
     benchmark = benchmarks[name]
     with pinned(threads):
         try:

@@ -81,7 +81,7 @@ def check(
 def run_check(model: str, trust: str, **options: Any) -> Checked:
     """Asks one trust model, or all."""
     if trust not in ("all", *TRUST):
-        raise InputError(f"--trust {trust}: choose one of {', '.join(TRUST)} or all")
+        raise InputError(f"--trust {trust}: choose one of {', '.join(TRUST)} or all.")
     found = assess_all(model, TRUST if trust == "all" else (trust,), **options)
     return Checked(found, calibrated=options.get("calibration") is not None)
 

@@ -14,7 +14,7 @@ from rich.text import Text
 import hushnet
 from hushnet.cli.bench import bench
 from hushnet.cli.check import check
-from hushnet.cli.common import err, in_flags
+from hushnet.cli.common import err, in_flags, sentence
 from hushnet.cli.compare import compare
 from hushnet.cli.compile import compile_
 from hushnet.cli.demo import demo
@@ -78,9 +78,10 @@ def main() -> None:
         with np.errstate(all="ignore"):
             app(prog_name="hushnet")
     except (hushnet.HushnetError, ValueError, OSError) as error:
+        message = sentence(in_flags(str(error)))
         if "--json" in sys.argv:
-            print(json.dumps({"error": {"type": type(error).__name__, "message": in_flags(str(error))}}))
+            print(json.dumps({"error": {"type": type(error).__name__, "message": message}}))
         else:
-            said = Text.assemble((f"{type(error).__name__}:", "bold red"), " ", in_flags(str(error)))
+            said = Text.assemble((f"{type(error).__name__}:", "bold red"), " ", message)
             err.print(said, highlight=False)
         raise SystemExit(1) from None

@@ -52,8 +52,6 @@ def zoo_(
         return
     if name in zoo.real_models(table):
         raise hushnet.InputError(f"{name} is a trained network. `hushnet zoo get {name}` fetches it.")
-    if name not in zoo.names():
-        raise hushnet.InputError(f"no architecture {name!r}: choose one of {', '.join(zoo.names())}")
     options: dict[str, Any] = {
         k: v
         for k, v in {"size": size, "width": width, "depth": depth, "classes": classes, "activation": activation}.items()

@@ -7,7 +7,7 @@ import inspect
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Concatenate, ParamSpec, TypeVar
 
-from hushnet.errors import OptionError
+from hushnet.errors import OptionError, choose
 
 from .option import table
 from .trust import KINDS, ClientAided, Options
@@ -42,7 +42,7 @@ def made(trust: str, given: Mapping[str, Any]) -> Options:
     """
     kind = KINDS.get(trust) if isinstance(trust, str) else None
     if kind is None:
-        raise OptionError(f"trust is {trust!r}; choose one of {', '.join(KINDS)}.", "trust", trust)
+        raise OptionError(f"trust is {trust!r}; {choose(trust, KINDS)}.", "trust", trust)
     known = table(kind)
     unknown = sorted(name for name in given if name not in known)
     if unknown:

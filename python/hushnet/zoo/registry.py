@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import onnx
 
-from hushnet.errors import ZooError
+from hushnet.errors import ZooError, choose
 from hushnet.zoo.builder import Net, Tensor
 
 
@@ -61,7 +61,7 @@ def get(name: str) -> Architecture:
         ZooError: no such name.
     """
     if name not in ARCHITECTURES:
-        raise ZooError(f"no architecture {name!r}: choose one of {', '.join(names())}")
+        raise ZooError(f"no architecture {name!r}: {choose(name, names())}.")
     return ARCHITECTURES[name]
 
 

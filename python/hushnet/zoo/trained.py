@@ -6,7 +6,7 @@ from pathlib import Path
 
 import onnx
 
-from hushnet.errors import ZooError
+from hushnet.errors import ZooError, choose
 
 FOLDER = Path(__file__).parent / "models"
 
@@ -23,5 +23,5 @@ def trained(name: str) -> onnx.ModelProto:
         ZooError: no such network.
     """
     if name not in trained_names():
-        raise ZooError(f"no trained network {name!r}: choose one of {', '.join(trained_names())}")
+        raise ZooError(f"no trained network {name!r}: {choose(name, trained_names())}.")
     return onnx.load_model(FOLDER / f"{name}.onnx")
