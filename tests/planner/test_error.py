@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 from hushnet.graph import Conv2d, Graph, Linear
 from hushnet.planner import compile, read
+from hushnet.planner.ranges import linear_interval, plan_geometry, weighed
 from hushnet.reference.numpy import run
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
@@ -132,3 +133,21 @@ def test_rows_of_their_own_scale_are_more_precise() -> None:
         plan = compile(graph, calibration=x, row_scales=row_scales, weight_bits=8, activation_bits=16)
         errors.append(np.abs(run(plan, x)["y"] - want).max(axis=(0, 2, 3)))
     assert (errors[1][1:] < errors[0][1:] / 2).all(), errors
+
+
+@pytest.mark.parametrize("kind", ["dense", "conv"])
+def test_a_weight_of_zero_reads_no_infinite_value(kind):
+    """Errors and intervals stay numbers: zero times an infinite bound is zero, not NaN, and others are infinite."""
+    if kind == "dense":
+        geometry, weight = {"type": "dense", "inputs": 3, "outputs": 2}, np.array([[1.0, 0.0, 2.0], [0.0, -1.0, 0.0]])
+        x = np.array([3.0, np.inf, 1.0])
+    else:
+        image = (3, 1, 1)
+        geometry = plan_geometry(Conv2d(image, (2, 1, 1), (1, 1)))
+        weight = np.array([[1.0, 0.0, 2.0], [0.0, -1.0, 0.0]]).reshape(2, 3, 1, 1)
+        x = np.array([3.0, np.inf, 1.0]).reshape(image)
+    with np.errstate(all="raise"):
+        assert weighed(geometry, np.abs(weight), x[None]).reshape(-1).tolist() == [5.0, np.inf]
+        for end in (np.inf, np.nan):
+            low, high = linear_interval(geometry, weight, np.zeros(2), (np.where(x > 3, -end, -x), x))
+            assert np.allclose(low.reshape(-1), [-5.0, -np.inf]) and np.allclose(high.reshape(-1), [5.0, np.inf])

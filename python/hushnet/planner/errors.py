@@ -17,10 +17,9 @@ import numpy as np
 
 from ..graph import Linear
 from ..plan import PlanError
-from ..reference.linear import apply
 from .forms import whole_result
 from .quantise import Quantisation
-from .ranges import Ranges, linear_interval
+from .ranges import Ranges, linear_interval, weighed
 from .rules import RULES, Pair, magnitude
 
 Array = np.ndarray
@@ -209,13 +208,14 @@ def _linear(
     if geometry["type"] != "dense":
         bias_off = bias_off.reshape(-1, 1, 1)
     top = magnitude(pair)
-    carried, absolute = apply(geometry, np.abs(exact), np.stack([flat(x.error), top]))
-    rounded = apply(geometry, off, top[None])[0]
+    carried, absolute = weighed(geometry, np.abs(exact), np.stack([flat(x.error), top]))
+    rounded = weighed(geometry, off, top[None])[0]
     terms = exact[0].size
     unit = FLOAT32_UNIT * (2 + terms) * absolute
     square = ranges.square.get(node.input)
     power = np.full_like(top, square) if square is not None else top * top / 3.0
-    variance = apply(geometry, exact**2, (flat(x.deviation) ** 2)[None])[0] + apply(geometry, off**2, power[None])[0]
+    variance = weighed(geometry, exact**2, (flat(x.deviation) ** 2)[None])[0]
+    variance = variance + weighed(geometry, off**2, power[None])[0]
     deviation = np.sqrt(variance + scale * scale / 12.0 + (FLOAT32_UNIT * absolute) ** 2)
     error = carried + rounded + bias_off + unit
     return Spread(

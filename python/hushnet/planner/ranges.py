@@ -196,12 +196,30 @@ def own_intervals(graph: Graph, declared: Mapping[str, Range]) -> dict[str, Pair
 
 
 def linear_interval(geometry: dict[str, Any], weight: Array, bias: Array, interval: Pair) -> Pair:
-    """Interval of ``W x + b`` for x in an elementwise interval (per-image shapes)."""
-    middle, radius = (interval[1] + interval[0]) / 2, (interval[1] - interval[0]) / 2
+    """Interval of ``W x + b`` for x in an elementwise interval (per-image shapes).
+
+    What reads an element of which an end is infinite, or no number, may be anything; a weight of zero reads nothing.
+    """
+    known = np.isfinite(interval[0]) & np.isfinite(interval[1])
+    low, high = (np.where(known, end, 0.0) for end in interval)
+    middle, radius = (high + low) / 2, (high - low) / 2
     centre = add_bias(geometry, apply(geometry, weight, middle[None])[0], bias)
-    spread = apply(geometry, np.abs(weight), radius[None])[0]
+    spread = weighed(geometry, np.abs(weight), np.where(known, radius, np.inf)[None])[0]
     slack = (np.abs(centre) + spread) * 1e-12
     return centre - spread - slack, centre + spread + slack
+
+
+def weighed(geometry: dict[str, Any], weight: Array, values: Array) -> Array:
+    """``W x`` of weights and values [rows, ...] from zero on, of which values may be infinite: zero times one is zero.
+
+    What is no number counts as infinite.
+    """
+    unknown = ~np.isfinite(values)
+    if not unknown.any():
+        return apply(geometry, weight, values)
+    known = apply(geometry, weight, np.where(unknown, 0.0, values))
+    read = apply(geometry, (weight > 0).astype(np.float64), unknown.astype(np.float64))
+    return np.where(read > 0, np.inf, known)
 
 
 def from_intervals(graph: Graph, inputs: dict[str, Range]) -> Ranges:
