@@ -145,16 +145,17 @@ def sequences(graph: Graph) -> dict[str, Several]:
     has no such axis: each of its elements is on one side of one half.
     """
     found: dict[str, Several] = {}
+    for name, function in squashed(graph).items():
+        shape = tuple(graph.shapes[name])
+        # sigmoids of transposed convolutions stand in front of moves; which axis a softmax then had is not followed
+        if function == "sigmoid" and sum(size > 1 for size in shape) > 1:
+            found[name] = (shape, None)
     for node in graph.nodes:
-        if not isinstance(node, Op) or node.output not in graph.outputs:
-            continue
-        shape = tuple(graph.shapes[node.output])
-        if node.op == "softmax":
+        if isinstance(node, Op) and node.op == "softmax" and node.output in graph.outputs:
+            shape = tuple(graph.shapes[node.output])
             axis = int(node.attrs["axis"]) % max(len(shape), 1)
             if math.prod(shape) > shape[axis]:
                 found[node.output] = (shape, axis)
-        elif node.op == "sigmoid" and sum(size > 1 for size in shape) > 1:
-            found[node.output] = (shape, None)
     return found
 
 
