@@ -79,7 +79,7 @@ PUBLIC: dict[str, set[str]] = {
     "rlwe/src/batch_shares/client.rs": {"SharePublicKey"},
     "rlwe/src/bfv/keys.rs": {"GaloisKey", "GaloisKeys", "PublicKey"},
     "rlwe/src/ckks/ciphertext.rs": {"PublicKey"},
-    "rlwe/src/ckks/bootstrap/keys.rs": {"BootstrapKeys"},
+    "rlwe/src/ckks/bootstrap/keys.rs": {"BootstrapKeys", "Encapsulation"},
     "rlwe/src/ckks/switching.rs": {"GaloisKey", "GaloisKeys", "RelinKey", "SwitchingKey"},
     "rlwe/src/pack_lwe.rs": {"MergeKeys"},
     "rlwe/src/packed/key.rs": {"PackedPublicKey"},

@@ -2,9 +2,11 @@
 
 use crate::slots::thread_time;
 use hushnet_ring::Prg;
-use hushnet_rlwe::ckks::bootstrap::{BootstrapKeys, BootstrapParams, BootstrapSpec, Bootstrapper};
+use hushnet_rlwe::ckks::bootstrap::{
+    BootstrapKeys, BootstrapParams, BootstrapSpec, Bootstrapper, Encapsulation,
+};
 use hushnet_rlwe::ckks::client::{KeyGenerator, SecretKey};
-use hushnet_rlwe::ckks::{CkksError, Complex, EncodeAt, Encoder, Insecure};
+use hushnet_rlwe::ckks::{CkksError, Complex, EncodeAt, Encoder, GaloisKeys, Insecure, RelinKey};
 use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
 use serde_json::{json, Value};
@@ -17,16 +19,17 @@ fn refused(error: CkksError) -> PyErr {
 
 /// The standard parameters; with a degree, of the same steps in a small ring without security.
 fn parameters(slots: usize, insecure_ring_degree: Option<usize>) -> Result<BootstrapParams, CkksError> {
-    let spec = BootstrapSpec::standard(slots)?;
     match insecure_ring_degree {
-        None => spec.check(),
-        Some(ring_degree) => BootstrapSpec { ring_degree, ..spec }.check_insecure(Insecure),
+        None => BootstrapSpec::standard(slots)?.check(),
+        Some(ring_degree) => BootstrapSpec::at(ring_degree, slots)?.check_insecure(Insecure),
     }
 }
 
 struct Party {
     bootstrapper: Bootstrapper,
-    keys: BootstrapKeys,
+    relin: RelinKey,
+    galois: GaloisKeys,
+    encapsulation: Encapsulation,
     secret: SecretKey,
     encoder: Encoder,
     prg: Prg,
@@ -48,7 +51,9 @@ impl Party {
         let mut steps = BTreeMap::new();
         let (start, clock) = (Instant::now(), thread_time());
         let mut last = clock;
-        let out = self.bootstrapper.apply_observed(&c, &self.keys, &mut |step| {
+        let keys =
+            BootstrapKeys { relin: &self.relin, galois: &self.galois, encapsulation: &self.encapsulation };
+        let out = self.bootstrapper.apply_observed(&c, keys, &mut |step| {
             let now = thread_time();
             steps.insert(step, (now - last) as f64 * 1e-9);
             last = now;
@@ -69,9 +74,13 @@ fn measure(slots: usize, insecure_ring_degree: Option<usize>, runs: usize) -> Re
     let generator = KeyGenerator::new(params.ckks());
     let secret = generator.secret_key(&mut prg)?;
     let start = Instant::now();
-    let keys = generator.bootstrap_keys(&secret, &params, &[], &mut prg)?;
+    let relin = generator.relin_key(&secret, &mut prg)?;
+    let galois = generator.galois_keys_at(&secret, &params.rotations(), &mut prg)?;
+    let encapsulation = generator.encapsulation(&secret, &params, &mut prg)?;
     let key_seconds = start.elapsed().as_secs_f64();
-    let mut party = Party { encoder: Encoder::new(params.ckks()), bootstrapper, keys, secret, prg };
+    let bytes = params.ckks().relin_key_bytes() + galois.byte_len() + params.ckks().encapsulation_bytes();
+    let encoder = Encoder::new(params.ckks());
+    let mut party = Party { bootstrapper, relin, galois, encapsulation, secret, encoder, prg };
     let (mut seconds, mut processor, mut parts) = (Vec::new(), Vec::new(), Vec::new());
     let (mut errors, mut derived) = (Vec::new(), [0.0; 2]);
     for _ in 0..runs {
@@ -84,7 +93,7 @@ fn measure(slots: usize, insecure_ring_degree: Option<usize>, runs: usize) -> Re
     }
     let rms = (errors.iter().map(|e: &f64| e * e).sum::<f64>() / errors.len() as f64).sqrt();
     let worst = errors.iter().fold(0.0f64, |m, e| m.max(e.abs()));
-    let (ckks, operations) = (params.ckks(), party.bootstrapper.operations());
+    let (ckks, operations) = (params.ckks(), party.bootstrapper.design().operations());
     let special: f64 = ckks.special_primes().iter().map(|p| (*p as f64).log2()).sum();
     Ok(json!({
         "ring_degree": ckks.ring_degree(),
@@ -100,8 +109,8 @@ fn measure(slots: usize, insecure_ring_degree: Option<usize>, runs: usize) -> Re
         "worst_error_bits": -worst.log2(),
         "derived_rms_bits": -derived[0].log2(),
         "derived_bound_bits": -derived[1].log2(),
-        "failure_bits": party.bootstrapper.failure_bits(),
-        "key_bytes": party.keys.byte_len(),
+        "failure_bits": party.bootstrapper.design().failure_bits(),
+        "key_bytes": bytes,
         "matrix_bytes": party.bootstrapper.bytes(),
         "key_switches": operations.switches,
         "hoisted_rotations": operations.hoisted,

@@ -165,7 +165,7 @@ fn main() {
             Some(("threads", v)) => threads = v.parse().unwrap(),
             Some(("runs", v)) => runs = v.parse().unwrap(),
             Some(("precision", v)) => options.precision_bits = v.parse().unwrap(),
-            Some(("keys", v)) => options.key_bytes = v.parse::<u64>().unwrap() * 1_000_000,
+            Some(("keys", v)) => options.key_bytes = Some(v.parse::<u64>().unwrap() * 1_000_000),
             Some(("degree", v)) => options.ring_degree = v.parse().unwrap(),
             _ if arg == "channel-wise" => options.method = Packing::ChannelWise,
             _ if arg == "hide" => options.hide_weights = true,

@@ -60,6 +60,7 @@ impl PackedCircuit {
             "scale": interface.scale,
             "levels": interface.uploads.iter().map(|u| u.level).collect::<Vec<_>>(),
             "rotations": interface.rotations,
+            "bootstrap": interface.bootstrap,
             "answer": interface.answer,
             "answer_level": interface.output_level,
             "answer_scale": interface.output_scale,

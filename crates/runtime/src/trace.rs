@@ -303,6 +303,8 @@ pub struct Counted {
     pub plain_products: u64,
     /// Products of a ciphertext with a constant (packed engine).
     pub constant_products: u64,
+    /// Bootstraps, whose own operations the others leave out (packed engine).
+    pub bootstraps: u64,
 }
 
 impl Counted {
@@ -319,6 +321,7 @@ impl Counted {
             hoists: self.hoists * count,
             plain_products: self.plain_products * count,
             constant_products: self.constant_products * count,
+            bootstraps: self.bootstraps * count,
         }
     }
 }
@@ -334,6 +337,7 @@ impl std::ops::AddAssign for Counted {
         self.hoists += other.hoists;
         self.plain_products += other.plain_products;
         self.constant_products += other.constant_products;
+        self.bootstraps += other.bootstraps;
     }
 }
 
@@ -347,6 +351,7 @@ impl From<hushnet_layers::packed::Counts> for Counted {
             hoists: c.hoists as u64,
             plain_products: c.plain_products as u64,
             constant_products: c.constant_products as u64,
+            bootstraps: c.bootstraps as u64,
             ..Self::default()
         }
     }

@@ -361,9 +361,24 @@ class NonInteractive(Options):
     clamp: Annotated[
         float | None, Option("Threshold to which smaller weights are moved.", least=0, without="none are moved")
     ] = None
-    key_bytes: Annotated[int, Option("The largest evaluation keys. Engine 'packed' only.", unit="bytes", least=1)] = (
-        150_000_000
-    )
+    key_bytes: Annotated[
+        int | None,
+        Option(
+            "The largest evaluation keys. Engine 'packed' only.",
+            unit="bytes",
+            least=1,
+            without="150 MB, with bootstraps 2 GB",
+        ),
+    ] = None
+    bootstrap: Annotated[
+        Literal["auto", "never", "always"],
+        Option(
+            "Whether the server gives ciphertexts new levels where a network is deeper than levels are: keys of a "
+            "gigabyte, seconds for every ciphertext. 'auto' does it where nothing else holds the network. Engine "
+            "'packed' only.",
+            flag="--bootstrap",
+        ),
+    ] = "auto"
 
 
 KINDS: dict[str, type[Options]] = {

@@ -263,7 +263,9 @@ def tables(report: Report, size: Any, seconds: Any) -> Group:
             f"{layer.get('error_expected', layer['error_bound']):.2g}" if "error_bound" in layer else "",
             reach,
             seconds(layer["measured"]["seconds_server"]) if "measured" in layer else "",
-            style="" if layer["kind"] in ("linear", "multiply", "combine", "packed", "polynomial", "add") else "dim",
+            style=""
+            if layer["kind"] in ("linear", "multiply", "combine", "packed", "polynomial", "add", "bootstrap")
+            else "dim",
         )
     return Group(grid, table)
 
@@ -290,9 +292,10 @@ def totals(report: Report, size: Any, seconds: Any) -> Table:
         if counted["word_products"]
         else f"{counted['rotations']} rotations, {counted['plain_products']} plain products"
     )
+    bootstraps = f", {counted['bootstraps']} bootstraps" if counted.get("bootstraps") else ""
     table.add_row(
         "Operations",
         f"{linear}, {counted['products']} products, {counted['relinearisations']} relinearisations, "
-        f"{counted['rescalings']} rescalings a block",
+        f"{counted['rescalings']} rescalings{bootstraps} a block",
     )
     return table

@@ -28,6 +28,10 @@ pub struct Value {
     pub uses: usize,
     /// Number of ciphertexts.
     pub cts: usize,
+    /// Slots after which its content repeats.
+    pub period: usize,
+    /// What stands in slots of no element.
+    pub idle: f64,
 }
 
 /// How the slots of a linear operation meet its weights.
@@ -135,6 +139,15 @@ pub enum Op {
         /// Lowest power first.
         coefficients: Vec<f64>,
     },
+    /// The same value with levels again.
+    Bootstrap {
+        /// Name of the value that is bootstrapped, with what happens to it.
+        name: String,
+        /// Number of the value read, at level 2 at least.
+        input: usize,
+        /// Number of the value written, at most at a fresh level.
+        output: usize,
+    },
     /// Sum.
     Add {
         /// Step's name.
@@ -147,12 +160,21 @@ pub enum Op {
 }
 
 impl Op {
+    /// The ids of the values that it reads, to be changed.
+    pub(super) fn inputs_mut(&mut self) -> Vec<&mut usize> {
+        match self {
+            Op::Linear(l) => vec![&mut l.input],
+            Op::Polynomial { input, .. } | Op::Bootstrap { input, .. } => vec![input],
+            Op::Add { inputs, .. } => inputs.iter_mut().collect(),
+        }
+    }
+
     /// The id of the value that it writes.
     #[must_use]
     pub fn output(&self) -> usize {
         match self {
             Op::Linear(l) => l.output,
-            Op::Polynomial { output, .. } | Op::Add { output, .. } => *output,
+            Op::Polynomial { output, .. } | Op::Add { output, .. } | Op::Bootstrap { output, .. } => *output,
         }
     }
 
@@ -161,7 +183,7 @@ impl Op {
     pub fn inputs(&self) -> Vec<usize> {
         match self {
             Op::Linear(l) => vec![l.input],
-            Op::Polynomial { input, .. } => vec![*input],
+            Op::Polynomial { input, .. } | Op::Bootstrap { input, .. } => vec![*input],
             Op::Add { inputs, .. } => inputs.to_vec(),
         }
     }
@@ -171,7 +193,7 @@ impl Op {
     pub fn name(&self) -> &str {
         match self {
             Op::Linear(l) => &l.name,
-            Op::Polynomial { name, .. } | Op::Add { name, .. } => name,
+            Op::Polynomial { name, .. } | Op::Add { name, .. } | Op::Bootstrap { name, .. } => name,
         }
     }
 }

@@ -3,8 +3,9 @@
 use super::compile::Circuit;
 use super::PackedError;
 use hushnet_ring::Prg;
+use hushnet_rlwe::ckks::bootstrap::Encapsulation;
 use hushnet_rlwe::ckks::client::{KeyGenerator, SecretKey};
-use hushnet_rlwe::ckks::{Ciphertext, Encoder, Galois, GaloisKeys, PublicKey, RelinKey};
+use hushnet_rlwe::ckks::{Ciphertext, Encoder, GaloisKeys, PublicKey, RelinKey};
 use std::sync::Arc;
 
 /// What the server needs to evaluate: nothing that decrypts.
@@ -14,6 +15,8 @@ pub struct EvaluationKeys {
     pub relinearise: RelinKey,
     /// For exactly the circuit's rotations, each up to the level at which it is used.
     pub rotations: GaloisKeys,
+    /// To the ephemeral secret of bootstraps and back; only where the circuit has some.
+    pub encapsulation: Option<Encapsulation>,
     /// To re-randomise results; only where the circuit hides weights.
     pub public: Option<PublicKey>,
 }
@@ -28,7 +31,11 @@ impl EvaluationKeys {
             Some(p) => p.to_bytes()?.len(),
             None => 0,
         };
-        Ok((self.relinearise.to_bytes()?.len() + self.rotations.byte_len() + public) as u64)
+        let pair = match &self.encapsulation {
+            Some(e) => e.to_bytes()?.len(),
+            None => 0,
+        };
+        Ok((self.relinearise.to_bytes()?.len() + self.rotations.byte_len() + pair + public) as u64)
     }
 }
 
@@ -56,7 +63,8 @@ impl Client {
     /// As [`Self::new`].
     pub fn keys(&self, prg: &mut Prg) -> Result<EvaluationKeys, PackedError> {
         let generator = KeyGenerator::new(self.circuit.params());
-        let wanted: Vec<_> = self.circuit.rotations().iter().map(|(s, l)| (Galois::Rotate(*s), *l)).collect();
+        let wanted = self.circuit.interface().galois();
+        let bootstrap = self.circuit.interface().bootstrap();
         let public = if self.circuit.options.hide_weights {
             Some(generator.public_key(&self.secret, prg)?)
         } else {
@@ -65,6 +73,9 @@ impl Client {
         Ok(EvaluationKeys {
             relinearise: generator.relin_key(&self.secret, prg)?,
             rotations: generator.galois_keys_at(&self.secret, &wanted, prg)?,
+            encapsulation: bootstrap
+                .map(|params| generator.encapsulation(&self.secret, params, prg))
+                .transpose()?,
             public,
         })
     }

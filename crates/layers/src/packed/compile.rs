@@ -1,9 +1,11 @@
 //! Parameters for a network, and everything that a server prepares once.
 
+use super::bootstrapped::bootstrapped;
 use super::circuit::{Op, Program};
 use super::cost::{Counts, LevelCost};
 use super::interface::{Interface, InterfaceSpec, UploadSpec};
 use super::machine::run;
+use super::options::{Bootstrapping, Bootstraps, Choices, PackedOptions, Packing, KEY_BYTES};
 use super::plan::{plan, Choice};
 use super::simulate::{Outcome, Simulator};
 use super::spec::{Network, Step};
@@ -11,55 +13,11 @@ use super::steer::steered;
 use super::PackedError;
 use hushnet_ring::Ring;
 use hushnet_rlwe::batch::TAIL;
+use hushnet_rlwe::ckks::bootstrap::BootstrapDesign;
 use hushnet_rlwe::ckks::{CkksError, CkksParams, CkksSpec, Insecure, Level, PrimeSpec};
 use hushnet_rlwe::security::max_modulus_bits;
-use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 use std::sync::Arc;
-
-/// How a circuit is chosen.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "kebab-case")]
-pub enum Packing {
-    /// The cheapest layouts and methods.
-    Auto,
-    /// The published one: one channel a ciphertext.
-    ChannelWise,
-}
-
-/// Options of a compilation; what is absent is chosen.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-#[serde(default, deny_unknown_fields)]
-pub struct PackedOptions {
-    /// Packing.
-    pub method: Packing,
-    /// 128, or 0 for parameters that are not secure (tests).
-    pub security: u32,
-    /// log2 of the output's bound over its typical error (7.6 deviations).
-    pub precision_bits: u32,
-    /// Re-randomise and flood the result.
-    pub hide_weights: bool,
-    /// Ring degree, 0 for the smallest that works.
-    pub ring_degree: usize,
-    /// Largest evaluation keys, bytes.
-    pub key_bytes: u64,
-    /// Plaintexts above this many bytes are encoded again for every image.
-    pub memory_bytes: u64,
-}
-
-impl Default for PackedOptions {
-    fn default() -> Self {
-        Self {
-            method: Packing::Auto,
-            security: 128,
-            precision_bits: 10,
-            hide_weights: false,
-            ring_degree: 0,
-            key_bytes: 150_000_000,
-            memory_bytes: 6 << 30,
-        }
-    }
-}
 
 /// Ring degrees that are tried, smallest first.
 const DEGREES: [usize; 5] = [4096, 8192, 16384, 32768, 65536];
@@ -71,7 +29,7 @@ const WIDE_BITS: u32 = 49;
 const MAX_WIDTH: usize = 3;
 
 /// Microseconds that a rotation key counts for, one after the other until keys are small enough.
-const KEY_PRICES: [f64; 4] = [0.0, 500.0, 5000.0, 50000.0];
+pub(super) const KEY_PRICES: [f64; 4] = [0.0, 500.0, 5000.0, 50000.0];
 
 /// Statistical distance of a flooded result from its simulation: 2^-40.
 const STATISTICAL_BITS: f64 = 40.0;
@@ -87,20 +45,9 @@ pub struct Circuit {
     pub(super) outcomes: Vec<Outcome>,
     pub(super) spent: Vec<(String, usize)>,
     pub(super) words: usize,
+    pub(super) design: Option<Arc<BootstrapDesign>>,
     choices: Choices,
     interface: Arc<Interface>,
-}
-
-/// What a search chose beside the primes: with them, the network and the options it gives the same circuit again, without a search.
-#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub struct Choices {
-    /// Data primes of a level.
-    pub width: usize,
-    /// Microseconds that a rotation key counted for.
-    pub key_price: f64,
-    /// Scale of linear results.
-    pub scale: f64,
 }
 
 /// Adds a flood to the last outcome: b bits such that moving every coefficient by its error changes the distribution of
@@ -170,23 +117,24 @@ fn primes(
     })
 }
 
-struct Search<'a> {
-    net: &'a Network,
-    options: &'a PackedOptions,
-    n: usize,
-    width: usize,
+pub(super) struct Search<'a> {
+    pub(super) net: &'a Network,
+    pub(super) options: &'a PackedOptions,
+    pub(super) n: usize,
+    pub(super) width: usize,
 }
 
 /// Levels by the steps that use them.
-type Spent = Vec<(String, usize)>;
+pub(super) type Spent = Vec<(String, usize)>;
 
-struct Found {
-    program: Program,
-    params: CkksParams,
-    counts: Counts,
-    rotations: BTreeMap<i64, usize>,
-    outcomes: Vec<Outcome>,
-    words: usize,
+pub(super) struct Found {
+    pub(super) program: Program,
+    pub(super) params: CkksParams,
+    pub(super) counts: Counts,
+    pub(super) rotations: BTreeMap<i64, usize>,
+    pub(super) outcomes: Vec<Outcome>,
+    pub(super) words: usize,
+    pub(super) bootstraps: Option<(Bootstraps, Arc<BootstrapDesign>)>,
 }
 
 impl Search<'_> {
@@ -199,8 +147,14 @@ impl Search<'_> {
         (scale_bits + 3 + whole).min(50 * self.width as u32)
     }
 
-    fn simulate(&self, program: &Program, params: &CkksParams) -> Result<Found, PackedError> {
-        let mut simulator = Simulator::new(params, program.width);
+    pub(super) fn simulate(
+        &self,
+        program: &Program,
+        params: &CkksParams,
+        bootstraps: Option<(Bootstraps, Arc<BootstrapDesign>)>,
+    ) -> Result<Found, PackedError> {
+        let design = bootstraps.as_ref().map(|b| b.1.as_ref());
+        let mut simulator = Simulator::new(params, program.width, design);
         let mut uploads = Vec::with_capacity(program.uploads.len());
         for u in &program.uploads {
             let value = &program.values[u.value];
@@ -214,7 +168,8 @@ impl Search<'_> {
                 flood(params, last);
             }
         }
-        Ok(Found { program: program.clone(), params: params.clone(), counts, rotations, outcomes, words })
+        let (program, params) = (program.clone(), params.clone());
+        Ok(Found { program, params, counts, rotations, outcomes, words, bootstraps })
     }
 
     /// Whether log2 of the widest modulus is within the table.
@@ -269,7 +224,7 @@ impl Search<'_> {
                         continue;
                     }
                 };
-                match self.simulate(&program, &params) {
+                match self.simulate(&program, &params, None) {
                     Ok(found) => {
                         let error = found.outcomes.last().map_or(0.0, |o| o.typical);
                         if error <= target {
@@ -293,9 +248,9 @@ impl Search<'_> {
         Err(why)
     }
 
-    fn choice(&self, key_price: f64) -> Choice {
+    pub(super) fn choice(&self, key_price: f64) -> Choice {
         let channel_wise = self.options.method == Packing::ChannelWise;
-        Choice { slots: self.n / 2, special: 2, width: self.width, channel_wise, key_price }
+        Choice { slots: self.n / 2, special: 2, width: self.width, channel_wise, key_price, top: None }
     }
 
     fn choose(&self) -> Result<(Found, Spent, f64), String> {
@@ -306,14 +261,14 @@ impl Search<'_> {
                 plan(self.net, self.choice(key_price), 1.0).map_err(|e| e.to_string())?;
             let depth = program.depth();
             let mut order: Vec<(f64, usize)> =
-                (1..=5).map(|k| (program.predicted_cost(self.n, k), k)).collect();
+                (1..=5).map(|k| (program.predicted_cost(self.n, k, None), k)).collect();
             order.sort_by(|a, b| a.0.total_cmp(&b.0));
             let mut too_large = 0;
             for (_, special) in order {
                 match self.with_special(&program, depth, special) {
                     Ok(found) => {
-                        let bytes = key_bytes(&found.params, &levels(&found), self.options.hide_weights);
-                        if bytes <= self.options.key_bytes {
+                        let bytes = found.key_bytes(self.options.hide_weights);
+                        if bytes <= self.options.key_bytes.unwrap_or(KEY_BYTES) {
                             return Ok((found, spent, key_price));
                         }
                         too_large += 1;
@@ -355,19 +310,33 @@ fn interface(net: &Network, found: &Found, rotations: &[(i64, Level)]) -> Result
         output_level: output.level * program.width,
         output_scale: scale,
         output_bound: output.bound,
+        bootstrap: found.bootstraps.as_ref().map(|b| b.0.slots),
         answer: layout.cts.len(),
         places: layout.places.iter().map(|p| p[0]).collect(),
     }
     .check(params)
 }
 
-fn levels(found: &Found) -> Vec<Level> {
-    found.rotations.values().filter_map(|l| found.params.level(*l).ok()).collect()
+impl Found {
+    pub(super) fn key_bytes(&self, hide: bool) -> u64 {
+        let levels: Vec<Level> = self.rotations.values().filter_map(|l| self.params.level(*l).ok()).collect();
+        key_bytes(&self.params, &levels, self.bootstraps.as_ref().map(|b| b.1.as_ref()), hide)
+    }
 }
 
-pub(super) fn key_bytes(params: &CkksParams, rotations: &[Level], hide: bool) -> u64 {
+pub(super) fn key_bytes(
+    params: &CkksParams,
+    rotations: &[Level],
+    design: Option<&BootstrapDesign>,
+    hide: bool,
+) -> u64 {
     let public = if hide { params.public_key_bytes() } else { 0 };
-    (params.relin_key_bytes() + params.galois_keys_bytes(rotations) + public) as u64
+    let (mut levels, mut pair) = (rotations.to_vec(), 0);
+    if let Some(design) = design {
+        levels.extend(design.params().rotations().pop().map(|(_, level)| level));
+        pair = params.encapsulation_bytes();
+    }
+    (params.relin_key_bytes() + params.galois_keys_bytes(&levels) + pair + public) as u64
 }
 
 impl Program {
@@ -378,7 +347,7 @@ impl Program {
     }
 
     /// All linear results at one scale; what is the output and nothing else, at a scale that leaves its bound below the others' room.
-    fn set_scale(&mut self, scale: f64) {
+    pub(super) fn set_scale(&mut self, scale: f64) {
         self.scale = scale;
         let output = self.output;
         let alone = self.values[output].uses == 1;
@@ -403,24 +372,35 @@ impl Program {
                 }
             }
             Op::Polynomial { input, .. } => self.values[*input].level,
-            Op::Add { .. } => 1,
+            Op::Add { .. } | Op::Bootstrap { .. } => 1,
         };
         self.ops.iter().map(of).max().unwrap_or(1)
     }
 
     /// Microseconds by the cost model, with this many special primes.
-    pub(super) fn predicted_cost(&self, n: usize, special: usize) -> f64 {
-        let at = |level: usize| LevelCost { n, level: level * self.width, special, digit: special };
+    pub(super) fn predicted_cost(&self, n: usize, special: usize, design: Option<&BootstrapDesign>) -> f64 {
+        let at = LevelCost { n, level: self.width, special, digit: special };
         let of = |op: &Op| match op {
-            Op::Linear(l) => at(l.level).linear(&l.rotations.work(&l.folds), 0.0),
-            Op::Polynomial { input, members, coefficients, .. } => {
-                let v = &self.values[*input];
-                let each = v.cts as f64 / *members as f64;
-                super::machine::depth(coefficients) as f64 * each * at(v.level).relinearise()
+            Op::Bootstrap { input, .. } => {
+                design.map_or(0.0, |d| self.values[*input].cts as f64 * at.bootstrap(d))
             }
-            Op::Add { .. } => 0.0,
+            _ => self.op_cost(op, self.values[op.output()].level, at),
         };
         self.ops.iter().map(of).sum()
+    }
+
+    /// Microseconds of an operation whose result has a level; bootstraps left out. `at` is the cost at one level.
+    pub(super) fn op_cost(&self, op: &Op, level: usize, at: LevelCost) -> f64 {
+        let at = |level: usize| LevelCost { level: level * self.width, ..at };
+        match op {
+            Op::Linear(l) => at(level + 1).linear(&l.rotations.work(&l.folds), 0.0),
+            Op::Polynomial { input, members, coefficients, .. } => {
+                let depth = super::machine::depth(coefficients);
+                let each = self.values[*input].cts as f64 / *members as f64;
+                depth as f64 * each * at(level + depth).relinearise()
+            }
+            Op::Add { .. } | Op::Bootstrap { .. } => 0.0,
+        }
     }
 }
 
@@ -442,7 +422,8 @@ impl Circuit {
         let degrees: Vec<usize> =
             if options.ring_degree == 0 { DEGREES.to_vec() } else { vec![options.ring_degree] };
         let mut why = String::new();
-        for &n in &degrees {
+        let without = options.bootstrap != Bootstrapping::Always;
+        for &n in degrees.iter().filter(|_| without) {
             if !n.is_power_of_two() || !(64..=65536).contains(&n) {
                 return Err(PackedError::Spec(format!(
                     "ring degree {n} is not a power of two from 64 to 65536"
@@ -463,6 +444,12 @@ impl Circuit {
                     Err(e) => why = e,
                 }
             }
+        }
+        match bootstrapped(net, options) {
+            Ok((found, spent, key_price)) => return Self::new(net, options, found, spent, key_price),
+            Err(Some(e)) if without => why = format!("{why}; with bootstraps: {e}"),
+            Err(Some(e)) => why = e,
+            Err(None) => (),
         }
         let per_step = super::levels::network_levels(net);
         let layers = per_step.iter().map(|(name, l)| format!("'{name}' {l}")).collect::<Vec<_>>().join(", ");
@@ -486,9 +473,14 @@ impl Circuit {
         choices: Choices,
     ) -> Result<Self, PackedError> {
         let finite = |v: f64, least: f64| v.is_finite() && v >= least;
-        let Choices { width, key_price, scale } = choices;
+        let Choices { width, key_price, scale, ref bootstraps } = choices;
         if !(1..=MAX_WIDTH).contains(&width) || !finite(key_price, 0.0) || !finite(scale, 1.0) {
             return Err(PackedError::Spec(format!("no circuit has the choices {choices:?}")));
+        }
+        if let Some(given) = bootstraps {
+            let search = Search { net, options, n: params.ring_degree(), width };
+            let (found, spent) = search.rebuilt(params, (key_price, scale), given)?;
+            return Self::new(net, options, found, spent, key_price);
         }
         let every = options.hide_weights.then(|| net.with_every_weight());
         let net = every.as_ref().unwrap_or(net);
@@ -502,7 +494,7 @@ impl Circuit {
             )));
         }
         program.set_scale(scale);
-        let found = search.simulate(&program, params)?;
+        let found = search.simulate(&program, params, None)?;
         Self::new(net, options, found, spent, key_price)
     }
 
@@ -519,9 +511,11 @@ impl Circuit {
             .map(|(s, l)| Ok((*s, found.params.level(*l)?)))
             .collect::<Result<_, CkksError>>()?;
         let interface = interface(net, &found, &rotations)?;
-        let Found { program, params, counts, outcomes, words, .. } = found;
+        let Found { program, params, counts, outcomes, words, bootstraps, .. } = found;
+        let (bootstraps, design) = bootstraps.unzip();
         Ok(Self {
-            choices: Choices { width: program.width, key_price, scale: program.scale },
+            choices: Choices { width: program.width, key_price, scale: program.scale, bootstraps },
+            design,
             program,
             params,
             options: options.clone(),
@@ -543,7 +537,7 @@ impl Circuit {
     /// What gives this circuit again.
     #[must_use]
     pub fn choices(&self) -> Choices {
-        self.choices
+        self.choices.clone()
     }
 
     /// Options that it was compiled with.

@@ -1,6 +1,7 @@
 //! Operation counts and the cost model that chooses among methods.
 
 use super::diagonals::Work;
+use hushnet_rlwe::ckks::bootstrap::{BootstrapDesign, BootstrapWork};
 
 /// Operations of a circuit, predicted and counted alike.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, serde::Serialize)]
@@ -25,6 +26,8 @@ pub struct Counts {
     pub relinearisations: usize,
     /// Rescalings other than a relinearisation's.
     pub rescalings: usize,
+    /// Bootstraps, whose own operations the others leave out.
+    pub bootstraps: usize,
     /// Ciphertexts that the client decrypts.
     pub decryptions: usize,
 }
@@ -113,6 +116,22 @@ impl LevelCost {
     #[must_use]
     pub(super) fn encryption(&self) -> f64 {
         self.transforms(2 * self.level) + self.n as f64 * ENCRYPTION + self.passes(4 * self.level)
+    }
+
+    /// A bootstrap; the level is not that of `self`.
+    #[must_use]
+    pub(super) fn bootstrap(&self, design: &BootstrapDesign) -> f64 {
+        let of = |w: &BootstrapWork| {
+            let at = Self { level: w.level.get(), ..*self };
+            let (d, all) = at.raised();
+            let hoisted = at.passes((2 * d + 4) * all);
+            let matrix = if w.products > 0 { at.hoist() + at.transforms(2 * all) } else { 0.0 };
+            w.operations.switches as f64 * at.rotation()
+                + w.operations.hoisted as f64 * hoisted
+                + w.products as f64 * at.passes(2 * all)
+                + matrix
+        };
+        design.work().iter().map(of).sum()
     }
 
     /// A whole linear map from this level.

@@ -3,6 +3,7 @@
 use super::circuit::{Op, Program};
 use super::compile::{key_bytes, Circuit};
 use super::cost::{Counts, LevelCost};
+use hushnet_rlwe::ckks::bootstrap::BootstrapDesign;
 use hushnet_rlwe::ckks::{CkksParams, Level};
 
 impl Circuit {
@@ -35,7 +36,13 @@ impl Circuit {
     #[must_use]
     pub fn key_bytes(&self) -> u64 {
         let levels: Vec<Level> = self.rotations.iter().map(|r| r.1).collect();
-        key_bytes(&self.params, &levels, self.options.hide_weights)
+        key_bytes(&self.params, &levels, self.design(), self.options.hide_weights)
+    }
+
+    /// What is known of its bootstraps, where it has some.
+    #[must_use]
+    pub fn design(&self) -> Option<&BootstrapDesign> {
+        self.design.as_deref()
     }
 
     /// Bytes of the client's message for one image.
@@ -70,9 +77,20 @@ impl Circuit {
         let n = self.params.ring_degree() as u64;
         let special = self.params.special_primes().len() as u64;
         let key = |l: Level| 2 * self.params.digits_at(l) as u64 * (special + l.get() as u64) * n * 8;
-        let keys: u64 = self.rotations.iter().map(|r| key(r.1)).sum::<u64>() + key(self.params.key_level());
+        let galois: u64 = self.interface().galois().iter().map(|r| key(r.1)).sum();
+        // Relinearisation, and of bootstraps the way back from the ephemeral secret.
+        let whole = if self.design.is_some() { 2 } else { 1 };
         let plain = self.plaintext_bytes().min(self.options.memory_bytes);
-        plain + keys + self.words as u64 * 8 + (64 << 20)
+        // Keys of tens of megabytes wait in frames, and each party has tables of the ring.
+        let frames = 8 * self.params.relin_key_bytes() as u64;
+        let bootstraps = self.design().map_or(0, |d| d.bytes() + 2 * self.table_bytes() + frames);
+        plain + galois + whole * key(self.params.key_level()) + bootstraps + self.work_bytes() + (64 << 20)
+    }
+
+    /// Bytes of the tables of the parameters, about.
+    fn table_bytes(&self) -> u64 {
+        let primes = self.params.max_level().get() + self.params.special_primes().len();
+        (primes * self.params.ring_degree()) as u64 * 64
     }
 
     /// Predicted seconds of an image on one core: the program and the client's encryptions.
@@ -84,13 +102,13 @@ impl Circuit {
             LevelCost { n, level, special, digit: special }.encryption()
         };
         let encryption: f64 = self.program.uploads.iter().map(sent).sum();
-        (self.program.predicted_cost(n, special) + encryption) * 1e-6
+        (self.program.predicted_cost(n, special, self.design()) + encryption) * 1e-6
     }
 
-    /// Most bytes of ciphertexts that a linear operation holds at once.
+    /// Most bytes of ciphertexts that a linear operation or a bootstrap holds at once.
     #[must_use]
     pub fn work_bytes(&self) -> u64 {
-        self.words as u64 * 8
+        (self.words as u64 * 8).max(self.design().map_or(0, BootstrapDesign::work_bytes))
     }
 
     /// Predicted error of the output: `(bound, typical)`, in units of the output. The bound holds but with probability

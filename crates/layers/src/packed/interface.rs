@@ -8,8 +8,9 @@
 use super::layout::EMPTY;
 use super::PackedError;
 use hushnet_ring::Prg;
+use hushnet_rlwe::ckks::bootstrap::{BootstrapParams, BootstrapSpec};
 use hushnet_rlwe::ckks::client::SecretKey;
-use hushnet_rlwe::ckks::{Ciphertext, CkksParams, EncodeAt, Encoder, Level};
+use hushnet_rlwe::ckks::{Ciphertext, CkksParams, EncodeAt, Encoder, Galois, Level};
 use std::ops::Range;
 
 /// Coefficients below this take the fast way of encryption.
@@ -39,6 +40,8 @@ pub struct InterfaceSpec {
     pub uploads: Vec<UploadSpec>,
     /// Rotation keys: steps, and highest level in data primes.
     pub rotations: Vec<(i64, usize)>,
+    /// Slots of messages that are bootstrapped; `None` without bootstraps.
+    pub bootstrap: Option<usize>,
     /// Data primes of the answer.
     pub output_level: usize,
     /// Scale of the answer.
@@ -57,6 +60,7 @@ pub struct Interface {
     spec: InterfaceSpec,
     params: CkksParams,
     rotations: Vec<(i64, Level)>,
+    bootstrap: Option<BootstrapParams>,
 }
 
 impl InterfaceSpec {
@@ -105,7 +109,18 @@ impl InterfaceSpec {
             }
             rotations.push((steps, level));
         }
-        Ok(Interface { spec: self, params: params.clone(), rotations })
+        let bootstrap = match self.bootstrap {
+            None => None,
+            Some(count) => Some(BootstrapSpec::at(params.ring_degree(), count)?.on(params)?),
+        };
+        let has = |(element, level): &(Galois, Level)| match element {
+            Galois::Rotate(steps) => rotations.iter().any(|(s, l)| s == steps && l >= level),
+            Galois::Conjugate => true,
+        };
+        if let Some(lacking) = bootstrap.iter().flat_map(BootstrapParams::rotations).find(|r| !has(r)) {
+            return fail(format!("bootstraps need {:?} at level {}", lacking.0, lacking.1.get()));
+        }
+        Ok(Interface { spec: self, params: params.clone(), rotations, bootstrap })
     }
 }
 
@@ -126,6 +141,20 @@ impl Interface {
     #[must_use]
     pub fn rotations(&self) -> &[(i64, Level)] {
         &self.rotations
+    }
+
+    /// The bootstraps that the server makes, where it makes some.
+    #[must_use]
+    pub fn bootstrap(&self) -> Option<&BootstrapParams> {
+        self.bootstrap.as_ref()
+    }
+
+    /// All automorphisms that need keys: [`Self::rotations`], then, for bootstraps, the conjugation.
+    #[must_use]
+    pub fn galois(&self) -> Vec<(Galois, Level)> {
+        let conjugation = self.bootstrap.as_ref().and_then(|b| b.rotations().pop());
+        let own = self.rotations.iter().map(|(s, l)| (Galois::Rotate(*s), *l));
+        own.chain(conjugation).collect()
     }
 
     /// Encrypts some ciphertexts of an upload.

@@ -2,7 +2,7 @@
 
 use super::circuit::{Op, Program};
 use super::machine::{depth, meets_scale};
-use super::spec::{Network, Step};
+use super::spec::{horner, Network, Step};
 
 /// Levels above the output that every tensor needs; what no output needs has none.
 pub(super) fn levels(net: &Network) -> Vec<usize> {
@@ -25,27 +25,57 @@ pub(super) fn levels(net: &Network) -> Vec<usize> {
     need
 }
 
-/// Levels of all values, from the output (level 1) back; what nothing reads keeps 0.
-pub(super) fn assign_levels(program: &mut Program) -> Vec<(String, usize)> {
-    let exact: Vec<bool> = {
-        let mut exact = vec![true; program.values.len()];
-        for op in &program.ops {
-            if let Op::Polynomial { output, coefficients, .. } = op {
-                exact[*output] = meets_scale(coefficients);
-            }
+/// Whether every value has the program's scale.
+pub(super) fn exact(program: &Program) -> Vec<bool> {
+    let mut exact = vec![true; program.values.len()];
+    for op in &program.ops {
+        if let Op::Polynomial { output, coefficients, .. } = op {
+            exact[*output] = meets_scale(coefficients);
         }
-        exact
-    };
-    program.values[program.output].level = 1;
+    }
+    exact
+}
+
+/// Levels between an operation's result and one of its inputs.
+pub(super) fn spends(op: &Op, input: usize, exact: &[bool]) -> usize {
+    match op {
+        Op::Linear(_) => 1,
+        Op::Polynomial { coefficients, .. } => depth(coefficients),
+        Op::Add { .. } => usize::from(!exact[input]),
+        Op::Bootstrap { .. } => 0,
+    }
+}
+
+/// What stands in slots of no element, of all values.
+pub(super) fn idle(program: &mut Program) {
+    for op in &program.ops {
+        let of = |v: usize| program.values[v].idle;
+        let idle = match op {
+            Op::Linear(_) => 0.0,
+            Op::Polynomial { input, members, coefficients, .. } => {
+                *members as f64 * horner(coefficients, of(*input))
+            }
+            Op::Add { inputs, .. } => of(inputs[0]) + of(inputs[1]),
+            Op::Bootstrap { input, .. } => of(*input),
+        };
+        program.values[op.output()].idle = if idle.is_nan() { f64::INFINITY } else { idle };
+    }
+}
+
+/// Levels of all values, from the output back, and how often each is read; what nothing reads keeps level 0.
+pub(super) fn assign_levels(program: &mut Program, output_level: usize) -> Vec<(String, usize)> {
+    let exact = exact(program);
+    program.values.iter_mut().for_each(|v| (v.level, v.uses) = (0, 0));
+    program.values[program.output].level = output_level;
+    program.values[program.output].uses = 1;
     let mut spent = Vec::new();
     for op in program.ops.iter().rev() {
-        let out = program.values[op.output()].level;
+        let out = match op {
+            Op::Bootstrap { .. } => super::placement::ENTRY,
+            _ => program.values[op.output()].level,
+        };
         for input in op.inputs() {
-            let cost = match op {
-                Op::Linear(_) => 1,
-                Op::Polynomial { coefficients, .. } => depth(coefficients),
-                Op::Add { .. } => usize::from(!exact[input]),
-            };
+            let cost = spends(op, input, &exact);
             spent.push((op.name().to_owned(), cost));
             let v = &mut program.values[input];
             v.level = v.level.max(out + cost);
@@ -60,6 +90,18 @@ pub(super) fn assign_levels(program: &mut Program) -> Vec<(String, usize)> {
         }
     }
     spent
+}
+
+/// Levels that the longest path of a program spends, bootstraps or not.
+#[must_use]
+pub(super) fn longest(program: &Program) -> usize {
+    let exact = exact(program);
+    let mut spent = vec![0; program.values.len()];
+    for op in &program.ops {
+        let of = |input: usize| spent[input] + spends(op, input, &exact);
+        spent[op.output()] = op.inputs().into_iter().map(of).max().unwrap_or(0);
+    }
+    spent[program.output]
 }
 
 /// Levels of the longest path of a network.

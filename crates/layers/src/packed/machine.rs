@@ -34,6 +34,8 @@ pub(super) trait Machine {
     fn mul(&mut self, a: &Self::C, b: &Self::C) -> Result<Self::C, PackedError>;
     /// Two parts at the next lower level.
     fn rescale(&mut self, c: &Self::C) -> Result<Self::C, PackedError>;
+    /// The same message at the scale of the program and the level that bootstraps leave.
+    fn bootstrap(&mut self, c: &Self::C) -> Result<Self::C, PackedError>;
     /// The linear operation number `at` of the program on its inputs.
     fn linear(&mut self, at: usize, op: &LinearOp, inputs: Vec<Self::C>)
         -> Result<Vec<Self::C>, PackedError>;
@@ -250,6 +252,17 @@ pub(super) fn run<M: Machine>(
                     let group: Vec<M::C> = (0..*members).map(|k| inputs[k * count + i].clone()).collect();
                     let sum = polynomial(m, &group, coefficients, out.level, program.scale)?;
                     results.push(sum);
+                }
+                results
+            }
+            Op::Bootstrap { input, .. } => {
+                let value = &program.values[*input];
+                let mut results = Vec::new();
+                for c in take(*input) {
+                    // Every slot counts, not only those of elements.
+                    let c = m.bounded(c, value.bound.max(value.idle.abs()), value.usual)?;
+                    let fresh = m.bootstrap(&c)?;
+                    results.push(m.drop_to(&fresh, out.level)?);
                 }
                 results
             }

@@ -5,7 +5,7 @@ use super::cost::LevelCost;
 use super::diagonals::{diagonals, Form, Rotations, Split, Sum};
 use super::first_layer::{members, pool_first, Copies, Pooling};
 use super::layout::{Grid, Layout};
-use super::levels::{assign_levels, levels};
+use super::levels::{assign_levels, idle, levels};
 use super::machine::depth;
 use super::spec::{Linear, Network, Step};
 use super::PackedError;
@@ -26,6 +26,8 @@ pub(super) struct Choice {
     pub channel_wise: bool,
     /// Microseconds that a rotation key counts for.
     pub key_price: f64,
+    /// Levels that operations have at most, where bootstraps give new ones.
+    pub top: Option<usize>,
 }
 
 struct Planner<'a> {
@@ -44,7 +46,7 @@ impl Planner<'_> {
     fn at(&self, level: usize) -> LevelCost {
         LevelCost {
             n: 2 * self.choice.slots,
-            level: level.max(1) * self.choice.width,
+            level: level.clamp(1, self.choice.top.unwrap_or(usize::MAX)) * self.choice.width,
             special: self.choice.special,
             digit: self.choice.special,
         }
@@ -181,16 +183,17 @@ impl Planner<'_> {
         }
     }
 
-    fn value(&mut self, tensor: usize, cts: usize) -> usize {
+    fn value(&mut self, tensor: usize, cts: usize, period: usize) -> usize {
         let t = &self.net.tensors[tensor];
-        let value = Value { name: t.name.clone(), bound: t.bound, usual: t.usual, level: 0, uses: 0, cts };
+        let (name, bound, usual) = (t.name.clone(), t.bound, t.usual);
+        let value = Value { name, bound, usual, level: 0, uses: 0, cts, period, idle: 0.0 };
         self.program.values.push(value);
         self.program.values.len() - 1
     }
 
     /// The input in a layout of its own.
     fn upload(&mut self, layout: &Layout) -> usize {
-        let value = self.value(self.net.input, layout.cts.len());
+        let value = self.value(self.net.input, layout.cts.len(), layout.period);
         let uploads = layout.cts.iter().map(|slots| Upload { value, slots: slots.clone() });
         self.program.uploads.extend(uploads);
         value
@@ -235,7 +238,7 @@ impl Planner<'_> {
         self.cost += cost;
         let value = if from_client { self.upload(&source) } else { known.map_or(0, |k| k.0) };
         let layout = form.layout().clone();
-        let target = self.value(*output, layout.cts.len());
+        let target = self.value(*output, layout.cts.len(), layout.period);
         self.placed.insert(*output, (target, layout));
         let folds = form.folds();
         self.program.ops.push(Op::Linear(Box::new(LinearOp {
@@ -309,8 +312,8 @@ impl Planner<'_> {
         }
         let Some((_, cost, made, layout)) = best else { return false };
         self.cost += cost;
-        let value = self.value(*input, made.uploads.len());
-        let target = self.value(*output, made.outputs.len());
+        let value = self.value(*input, made.uploads.len(), slots);
+        let target = self.value(*output, made.outputs.len(), layout.period);
         self.program.uploads.extend(made.uploads.into_iter().map(|slots| Upload { value, slots }));
         let sums = made.terms.into_iter().map(|terms| vec![Sum { giant: 0, terms }]).collect();
         let count = self.program.values[value].cts as u32;
@@ -372,7 +375,7 @@ impl Planner<'_> {
             return Err(PackedError::Spec("no layout fits a sum".into()));
         };
         self.cost += found.0;
-        let target = self.value(tensor, to.cts.len());
+        let target = self.value(tensor, to.cts.len(), to.period);
         self.program.ops.push(Op::Linear(Box::new(LinearOp {
             name: format!("{} in another layout", self.net.tensors[tensor].name),
             input: value,
@@ -396,7 +399,7 @@ impl Planner<'_> {
                     _ => 1,
                 };
                 let cts = self.program.values[value].cts / members;
-                let target = self.value(*output, cts);
+                let target = self.value(*output, cts, layout.period);
                 let work = (depth(coefficients) * (members - 1) / 2 * cts + depth(coefficients) * cts) as f64;
                 self.cost += work * self.at(self.need[*input]).relinearise();
                 self.placed.insert(*output, (target, layout));
@@ -425,7 +428,7 @@ impl Planner<'_> {
                 if other.cts != layout.cts {
                     b = self.moved(inputs[1], b, &other, &layout)?;
                 }
-                let target = self.value(*output, layout.cts.len());
+                let target = self.value(*output, layout.cts.len(), layout.period);
                 self.placed.insert(*output, (target, layout));
                 self.program.ops.push(Op::Add { name, inputs: [a, b], output: target });
                 Ok(())
@@ -480,7 +483,7 @@ fn plan_one(
     let mut program = planner.program;
     program.output = output;
     program.output_layout = layout;
-    let spent = assign_levels(&mut program);
-    program.values[output].uses += 1;
+    idle(&mut program);
+    let spent = assign_levels(&mut program, 1);
     Ok((program, planner.cost, spent))
 }

@@ -1,8 +1,10 @@
 //! What a circuit is, in words and figures.
 
-use super::circuit::{Method, Op};
-use super::compile::{Circuit, Packing};
-use super::cost::Counts;
+use super::circuit::{Method, Op, Value};
+use super::compile::Circuit;
+use super::cost::{Counts, LevelCost};
+use super::options::Packing;
+use hushnet_rlwe::ckks::bootstrap::size_of;
 use serde::Serialize;
 
 /// What a circuit is, for people and benches.
@@ -65,7 +67,7 @@ pub struct Report {
 pub struct StepReport {
     /// Step's name.
     pub name: String,
-    /// `linear`, `polynomial` or `add`.
+    /// `linear`, `polynomial`, `add` or `bootstrap`.
     pub kind: &'static str,
     /// Ciphertexts of the result.
     pub ciphertexts: usize,
@@ -91,6 +93,7 @@ impl Circuit {
                     Op::Linear(_) => "linear",
                     Op::Polynomial { .. } => "polynomial",
                     Op::Add { .. } => "add",
+                    Op::Bootstrap { .. } => "bootstrap",
                 },
                 ciphertexts: value.cts,
                 level: o.level * self.program.width,
@@ -123,6 +126,14 @@ impl Circuit {
         } else {
             notes.push("the output's ciphertext noise depends on the weights and is not hidden".to_owned());
         }
+        if let Some(design) = self.design() {
+            notes.push(format!(
+                "{} bootstraps; each goes wrong with probability below 2^{:.0}, and adds {:.1e} of the power of two above its values' bound (six deviations)",
+                self.counts.bootstraps,
+                design.failure_bits(),
+                6.0 * design.error(design.params().fresh_scale(), 1.0).noise
+            ));
+        }
         Report {
             method: self.options.method,
             ring_degree: p.ring_degree(),
@@ -131,7 +142,10 @@ impl Circuit {
             special_prime_bits: special,
             modulus_bits: all.max(keys),
             scale_bits: self.program.scale.log2(),
-            levels: p.max_level().get() / self.program.width - 1,
+            levels: match self.design {
+                Some(_) => super::levels::longest(&self.program),
+                None => p.max_level().get() / self.program.width - 1,
+            },
             levels_spent: self.spent.clone(),
             key_bytes: self.key_bytes(),
             rotation_keys: self.rotations.len(),
@@ -150,6 +164,27 @@ impl Circuit {
             operations: self.describe(),
             notes,
         }
+    }
+
+    /// What a bootstrap is for and costs.
+    fn describe_bootstrap(&self, out: &Value) -> String {
+        let Some(design) = self.design() else { return String::new() };
+        let at = LevelCost {
+            n: self.params.ring_degree(),
+            level: 1,
+            special: self.params.special_primes().len(),
+            digit: self.params.special_primes().len(),
+        };
+        format!(
+            "what follows needs {} levels, the value before has {}: {} ciphertexts of {} slots are bootstrapped to level {}, divided by {} before, {:.1} s each",
+            out.level - 1,
+            design.params().entry_level().get() - 1,
+            out.cts,
+            design.params().spec().slots,
+            design.params().fresh_level().get(),
+            size_of(out.bound.max(out.idle.abs())),
+            at.bootstrap(design) * 1e-6
+        )
     }
 
     /// One line for every operation: method, layout, rotations and products.
@@ -190,6 +225,7 @@ impl Circuit {
                     format!("degree {}, {} ciphertexts, {members} summed", coefficients.len() - 1, out.cts)
                 }
                 Op::Add { .. } => format!("{} ciphertexts", out.cts),
+                Op::Bootstrap { .. } => self.describe_bootstrap(out),
             };
             head + &tail
         };

@@ -6,10 +6,11 @@ use super::compile::Circuit;
 use super::cost::Counts;
 use super::encode::{encode_bias, encode_rows};
 use super::machine::{run, Machine};
-use super::simulate::Simulator;
+use super::simulate::{no_bootstrap, Simulator};
 use super::PackedError;
 use hushnet_ring::clock::Instant;
 use hushnet_ring::Prg;
+use hushnet_rlwe::ckks::bootstrap::{BootstrapKeys, Bootstrapper, Encapsulation};
 use hushnet_rlwe::ckks::{Ciphertext, Encoder, Evaluator, GaloisKeys, PlainRows, Plaintext, RelinKey};
 use rayon::prelude::*;
 use std::collections::BTreeMap;
@@ -32,6 +33,8 @@ pub struct KeyRefs<'a> {
     pub relinearise: &'a RelinKey,
     /// For rotations.
     pub rotations: &'a GaloisKeys,
+    /// For bootstraps.
+    pub encapsulation: Option<&'a Encapsulation>,
 }
 
 /// Time and figures of one step.
@@ -64,6 +67,7 @@ pub struct Server {
     encoder: Encoder,
     evaluator: Evaluator,
     prepared: BTreeMap<usize, Prepared>,
+    bootstrapper: Option<Bootstrapper>,
 }
 
 impl Server {
@@ -88,7 +92,9 @@ impl Server {
             };
             prepared.insert(at, Prepared { rows, bias, input_scale });
         }
-        Ok(Self { circuit: circuit.clone(), encoder, evaluator: Evaluator::new(circuit.params()), prepared })
+        let bootstrapper = circuit.design().map(|d| Bootstrapper::new(d.params())).transpose()?;
+        let evaluator = Evaluator::new(circuit.params());
+        Ok(Self { circuit: circuit.clone(), encoder, evaluator, prepared, bootstrapper })
     }
 
     /// Bytes of the encoded weights held.
@@ -113,7 +119,11 @@ impl Server {
         keys: &EvaluationKeys,
         prg: &mut Prg,
     ) -> Result<(Vec<Ciphertext>, Trace), PackedError> {
-        let refs = KeyRefs { relinearise: &keys.relinearise, rotations: &keys.rotations };
+        let refs = KeyRefs {
+            relinearise: &keys.relinearise,
+            rotations: &keys.rotations,
+            encapsulation: keys.encapsulation.as_ref(),
+        };
         let (mut answer, trace) = self.evaluate_only(uploads, refs, &mut |_| ControlFlow::Continue(()))?;
         if self.circuit.options.hide_weights {
             answer = self.hide(&answer, keys, prg)?;
@@ -178,7 +188,7 @@ fn output_scale(circuit: &Circuit, op: &LinearOp, input_scale: f64) -> f64 {
 /// The scale of every linear operation's input, by simulation.
 fn input_scales(circuit: &Circuit) -> Result<Vec<f64>, PackedError> {
     let program = circuit.program();
-    let mut simulator = Simulator::new(circuit.params(), program.width);
+    let mut simulator = Simulator::new(circuit.params(), program.width, circuit.design());
     let mut uploads = Vec::new();
     for u in &program.uploads {
         let value = &program.values[u.value];
@@ -347,6 +357,16 @@ impl Machine for Worker<'_, '_> {
             out = self.evaluator().rescale(&out)?;
         }
         Ok(out)
+    }
+
+    fn bootstrap(&mut self, c: &Ciphertext) -> Result<Ciphertext, PackedError> {
+        self.counts.bootstraps += 1;
+        let Shared { server, keys } = self.shared;
+        let bootstrapper = server.bootstrapper.as_ref().ok_or_else(no_bootstrap)?;
+        let missing = PackedError::Message { what: "the bootstrapping keys", expected: 1, got: 0 };
+        let encapsulation = keys.encapsulation.ok_or(missing)?;
+        let keys = BootstrapKeys { relin: keys.relinearise, galois: keys.rotations, encapsulation };
+        Ok(bootstrapper.apply(c, keys)?)
     }
 
     fn linear(

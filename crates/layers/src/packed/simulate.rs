@@ -5,8 +5,14 @@ use super::cost::Counts;
 use super::machine::Machine;
 use super::PackedError;
 use hushnet_rlwe::batch::TAIL;
-use hushnet_rlwe::ckks::{CkksError, CkksParams, Level, SCALE_TOLERANCE};
+use hushnet_rlwe::ckks::bootstrap::{size_of, BootstrapDesign};
+use hushnet_rlwe::ckks::{CkksError, CkksParams, Galois, Level, SCALE_TOLERANCE};
 use std::collections::BTreeMap;
+
+/// A program with bootstraps without their design.
+pub(super) fn no_bootstrap() -> PackedError {
+    PackedError::Spec("the parameters of this network have no bootstrap".into())
+}
 
 /// Deviations of the expected error.
 const SIGMAS: f64 = 6.0;
@@ -62,6 +68,7 @@ pub struct Outcome {
 pub(super) struct Simulator<'a> {
     params: &'a CkksParams,
     width: usize,
+    design: Option<&'a BootstrapDesign>,
     /// Operations so far.
     pub counts: Counts,
     /// Highest level at which every rotation is used.
@@ -77,12 +84,13 @@ pub(super) struct Simulator<'a> {
 }
 
 impl<'a> Simulator<'a> {
-    /// For parameters that need not be secure.
+    /// For parameters that need not be secure; `design` of programs with bootstraps.
     #[must_use]
-    pub(super) fn new(params: &'a CkksParams, width: usize) -> Self {
+    pub(super) fn new(params: &'a CkksParams, width: usize, design: Option<&'a BootstrapDesign>) -> Self {
         Self {
             params,
             width,
+            design,
             counts: Counts::default(),
             rotations: BTreeMap::new(),
             key_level: 0,
@@ -287,6 +295,35 @@ impl Machine for Simulator<'_> {
             expected: (expected / q).hypot(rounding.1 * self.divisions()),
             hidden: (hidden / q).hypot(rounding.0 * self.divisions()),
             ..*c
+        })
+    }
+
+    fn bootstrap(&mut self, c: &Shadow) -> Result<Shadow, PackedError> {
+        let design = self.design.ok_or_else(no_bootstrap)?;
+        let params = design.params();
+        self.counts.bootstraps += 1;
+        for (element, level) in params.rotations() {
+            match element {
+                Galois::Rotate(steps) => self.rotation(steps, level.get()),
+                Galois::Conjugate => (),
+            }
+        }
+        self.key_level = self.params.max_level().get();
+        // What comes in is a part of the message; what is added is relative to the power of two that the message is divided by.
+        let (scale, size) = (params.fresh_scale(), size_of(c.bound));
+        let own = design.error(c.scale, size);
+        let worst = own.noise.hypot(own.approximation) * size;
+        let usual = (own.noise * self.average()).hypot(own.approximation) * size;
+        let low = self.drop_to(c, params.entry_level().get())?;
+        self.capacity(Shadow {
+            level: params.fresh_level().get(),
+            scale,
+            product: false,
+            worst: (low.worst / low.scale + worst) * scale,
+            typical: (low.typical / low.scale).hypot(usual) * scale,
+            expected: (low.expected / low.scale).hypot(usual) * scale,
+            hidden: (low.hidden / low.scale + worst) * scale,
+            ..low
         })
     }
 

@@ -4,7 +4,7 @@
 //! (32 bytes), payload length u64; little-endian. Decoders compare the length with what the kind, the
 //! parameters and the few count fields demand before they allocate, and every residue with its prime.
 
-use super::bootstrap::{BootstrapKeys, BootstrapParams};
+use super::bootstrap::Encapsulation;
 use super::ciphertext::{expand_uniform, Domain};
 use super::switching::{GaloisKey, SwitchingKey};
 use super::{Ciphertext, CkksError, CkksParams, GaloisKeys, Level, PublicKey, RelinKey};
@@ -29,7 +29,7 @@ enum Kind {
     RelinKey = 3,
     GaloisKeys = 4,
     GaloisKeysAt = 5,
-    BootstrapKeys = 6,
+    Encapsulation = 6,
 }
 
 impl Kind {
@@ -39,7 +39,7 @@ impl Kind {
             Kind::PublicKey => "public key",
             Kind::RelinKey => "relinearisation key",
             Kind::GaloisKeys | Kind::GaloisKeysAt => "Galois keys",
-            Kind::BootstrapKeys => "bootstrapping keys",
+            Kind::Encapsulation => "bootstrapping keys",
         }
     }
 }
@@ -434,49 +434,40 @@ impl GaloisKeys {
 /// Bytes of a SHA-256 checksum.
 const CHECKSUM_BYTES: usize = 32;
 
-impl BootstrapKeys {
-    /// Bytes of what is no rotation: header, seeds, both keys of the ephemeral secret, the relinearisation key, the checksum.
-    fn fixed_bytes(params: &CkksParams) -> usize {
-        let down = poly_bytes(params, params.0.special - 1..params.0.special + 1);
-        let up = switching_bytes(params, params.max_level());
-        HEADER_BYTES + 32 + down + up + params.relin_key_bytes() + CHECKSUM_BYTES
-    }
-
-    /// Number of bytes that [`Self::to_bytes`] writes.
+impl CkksParams {
+    /// Bytes of the pair of an ephemeral secret.
     #[must_use]
-    pub fn byte_len(&self) -> usize {
-        Self::fixed_bytes(&self.relin.params) + self.galois.byte_len()
+    pub fn encapsulation_bytes(&self) -> usize {
+        let down = 32 + poly_bytes(self, self.0.special - 1..self.0.special + 1);
+        HEADER_BYTES + down + switching_bytes(self, self.max_level()) + CHECKSUM_BYTES
     }
+}
 
-    /// The key to the ephemeral secret (seed, b over the last special prime and q_0), the key from it (seed, b of every digit), the relinearisation and the
-    /// Galois keys with their own headers, SHA-256 of all bytes before.
+impl Encapsulation {
+    /// The key to the ephemeral secret (seed, b over the last special prime and q_0), the key from it (seed, b of every digit), SHA-256 of all bytes
+    /// before.
     ///
     /// # Errors
     /// [`CkksError`] only when the ring refuses, which checked parameters exclude.
     pub fn to_bytes(&self) -> Result<Vec<u8>, CkksError> {
-        let params = &self.relin.params;
-        let mut bytes = vec![0; self.byte_len()];
-        let mut w = Writer::new(Kind::BootstrapKeys, params, &mut bytes);
-        write_switching(&mut w, params, &self.down)?;
-        write_switching(&mut w, params, &self.up)?;
-        w.put(&self.relin.to_bytes()?);
-        w.put(&self.galois.to_bytes()?);
+        let mut bytes = vec![0; self.params.encapsulation_bytes()];
+        let mut w = Writer::new(Kind::Encapsulation, &self.params, &mut bytes);
+        write_switching(&mut w, &self.params, &self.down)?;
+        write_switching(&mut w, &self.params, &self.up)?;
         let end = w.at;
         let sum = Sha256::digest(&bytes[..end]);
         bytes[end..].copy_from_slice(&sum);
         Ok(bytes)
     }
 
-    /// Reads [`Self::to_bytes`]: keys with every rotation that the bootstrap needs, and perhaps others.
+    /// Reads [`Self::to_bytes`].
     ///
     /// # Errors
-    /// [`CkksError::Bytes`] for damaged bytes, [`CkksError::ForeignParams`], [`CkksError::MissingKey`].
-    pub fn from_bytes(bootstrap: &BootstrapParams, bytes: &[u8]) -> Result<Self, CkksError> {
-        let params = bootstrap.ckks();
-        let mut r = Reader::new(Kind::BootstrapKeys, params, bytes)?;
-        if bytes.len() < Self::fixed_bytes(params) + HEADER_BYTES {
-            return Err(r.fail("its length does not fit its parameters"));
-        }
+    /// [`CkksError::Bytes`] for damaged bytes, [`CkksError::ForeignParams`], [`CkksError::NoSpecialPrime`].
+    pub fn from_bytes(params: &CkksParams, bytes: &[u8]) -> Result<Self, CkksError> {
+        params.needs_special()?;
+        let mut r = Reader::new(Kind::Encapsulation, params, bytes)?;
+        r.expect(params.encapsulation_bytes() - HEADER_BYTES)?;
         let (all, sum) = bytes.split_at(bytes.len() - CHECKSUM_BYTES);
         if Sha256::digest(all)[..] != *sum {
             return Err(r.fail("its checksum is not that of its bytes; send it again"));
@@ -487,11 +478,6 @@ impl BootstrapKeys {
         let a = vec![expand_uniform(params, &seed, Domain::Encapsulate, range)?];
         let down = SwitchingKey { seed, level: Level(1), b, a };
         let up = read_switching(&mut r, params, params.max_level(), Domain::Release)?;
-        let relin = RelinKey::from_bytes(params, r.take(params.relin_key_bytes())?)?;
-        let rest = r.rest.len() - CHECKSUM_BYTES;
-        let galois = GaloisKeys::from_bytes(params, r.take(rest)?)?;
-        let keys = Self { relin, galois, down, up };
-        keys.serve(bootstrap)?;
-        Ok(keys)
+        Ok(Self { params: params.clone(), down, up })
     }
 }

@@ -21,6 +21,7 @@ use crate::wire::{Block, End, Frame, FrameBuilder, Keys, Kind};
 use hushnet_ring::clock::Instant;
 use hushnet_ring::{ledger, Prg};
 use hushnet_rlwe::ckks::client::{KeyGenerator, SecretKey};
+use hushnet_rlwe::ckks::CkksError;
 use hushnet_rlwe::uses;
 use rayon::prelude::*;
 use zeroize::Zeroize;
@@ -122,6 +123,7 @@ impl NonInteractiveClient {
         let params = plan.params();
         let generator = KeyGenerator::new(params);
         let secret = generator.secret_key(prg)?;
+        let bootstrap = plan.packed().and_then(|p| p.interface().bootstrap());
         for key in messages::keys(params, &KeysNeeded::of(plan)) {
             let bytes = compute.run(|| match key.kind {
                 KeyKind::Relin => generator.relin_key(&secret, prg)?.to_bytes(),
@@ -129,6 +131,10 @@ impl NonInteractiveClient {
                 KeyKind::Galois(g, level) => {
                     generator.galois_keys_at(&secret, &[(g, level)], prg)?.to_bytes()
                 }
+                KeyKind::Encapsulation => match bootstrap {
+                    Some(bootstrap) => generator.encapsulation(&secret, bootstrap, prg)?.to_bytes(),
+                    None => Err(CkksError::MissingKey("the bootstrap's pair".into())),
+                },
             })?;
             let mut frame = FrameBuilder::reuse(Vec::new(), Kind::Setup, 0, key.tile, key.bytes)?;
             if bytes.len() != key.bytes {

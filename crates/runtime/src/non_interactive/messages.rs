@@ -21,9 +21,11 @@ pub(super) enum KeyKind {
     Public,
     /// One automorphism, up to a level.
     Galois(Galois, Level),
+    /// The pair of the ephemeral secret of bootstraps.
+    Encapsulation,
 }
 
-/// A Setup frame: its tile is 0 for relinearisation, 1 for the public key, 2, 3, .. for rotations.
+/// A Setup frame: its tile is 0 for relinearisation, 1 for the public key, 2, 3, .. for rotations and, behind them, the pair of bootstraps.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct KeyFrame {
     pub(super) kind: KeyKind,
@@ -49,6 +51,10 @@ pub(super) fn keys(params: &CkksParams, needed: &KeysNeeded) -> Vec<KeyFrame> {
     for (i, (galois, level)) in needed.galois.iter().enumerate() {
         let bytes = params.galois_keys_bytes(&[*level]);
         out.push(KeyFrame { kind: KeyKind::Galois(*galois, *level), tile: 2 + i as u32, bytes });
+    }
+    if needed.encapsulation {
+        let (tile, bytes) = (2 + needed.galois.len() as u32, params.encapsulation_bytes());
+        out.push(KeyFrame { kind: KeyKind::Encapsulation, tile, bytes });
     }
     out
 }

@@ -39,6 +39,8 @@ pub use server::{KeepingKeys, NonInteractiveModel};
 pub use trace::{CircuitMeasures, CircuitOwn, Counted, NonInteractiveTrace};
 
 #[cfg(test)]
+mod deep_tests;
+#[cfg(test)]
 mod key_tests;
 #[cfg(test)]
 mod packed_tests;

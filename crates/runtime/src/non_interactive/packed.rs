@@ -121,6 +121,7 @@ impl PackedParts {
             scale: stage.scale,
             uploads,
             rotations: stage.rotations.clone(),
+            bootstrap: stage.bootstrap,
             output_level: stage.answer_level,
             output_scale: stage.answer_scale,
             output_bound,
@@ -139,7 +140,8 @@ impl PackedParts {
                     values.insert(array.clone(), reader.reals(&array)?);
                 }
                 let network: Network = network.check(&values).map_err(refused)?;
-                let circuit = Circuit::rebuild(&network, options, params, *choices).map_err(refused)?;
+                let circuit =
+                    Circuit::rebuild(&network, options, params, choices.clone()).map_err(refused)?;
                 if circuit.interface().spec() != interface.spec() {
                     let detail = "the layouts, keys or scales that the plan states are not those of its network; compile the model again";
                     return Err(fail(detail.into()));

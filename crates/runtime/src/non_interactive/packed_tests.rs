@@ -14,11 +14,11 @@ use std::sync::OnceLock;
 
 pub(super) const INPUTS: usize = 2 * 5 * 4;
 
-type File = (&'static str, Vec<usize>, Vec<u8>);
+pub(super) type File = (&'static str, Vec<usize>, Vec<u8>);
 
 pub(super) struct Net {
     pub plan: Value,
-    files: BTreeMap<String, File>,
+    pub files: BTreeMap<String, File>,
     pub network: Network,
 }
 
@@ -65,7 +65,6 @@ fn net(hide: bool) -> Net {
 /// With another bound of the results.
 pub(super) fn bounded(hide: bool, bound: f64) -> Net {
     let (spec, arrays) = network(bound);
-    let network = spec.check(&arrays).unwrap();
     let options = PackedOptions {
         security: 0,
         ring_degree: 256,
@@ -73,7 +72,15 @@ pub(super) fn bounded(hide: bool, bound: f64) -> Net {
         precision_bits: 8,
         ..PackedOptions::default()
     };
-    let circuit = Circuit::compile(&network, &options).unwrap();
+    planned(&spec, &arrays, &options)
+}
+
+/// The plan of a network.
+pub(super) fn planned(spec: &GraphSpec, arrays: &BTreeMap<String, Vec<f64>>, options: &PackedOptions) -> Net {
+    let network = spec.check(arrays).unwrap();
+    let circuit = Circuit::compile(&network, options).unwrap();
+    let ends = [&network.tensors[network.input], &network.tensors[network.output]];
+    let (sent, answered, bound) = (&ends[0].shape, &ends[1].shape, ends[1].bound);
     let (p, i) = (circuit.params(), circuit.interface().spec());
     let data: Vec<u64> = (0..p.max_level().get()).map(|i| p.data_prime(i)).collect();
     let mut files: BTreeMap<String, File> =
@@ -88,19 +95,19 @@ pub(super) fn bounded(hide: bool, bound: f64) -> Net {
     }
     let places = i.places.iter().flat_map(|p| [i64::from(p.0), i64::from(p.1)]);
     let places: Vec<u8> = places.flat_map(i64::to_le_bytes).collect();
-    files.insert("places".into(), ("I64", vec![3, 2], places));
+    files.insert("places".into(), ("I64", vec![ends[1].len(), 2], places));
     let noise = circuit.outcomes().last().unwrap().sd.log2().ceil() as u32;
     let mut plan = json!({
         "version": 2, "name": "small", "producer": "test", "trust": "non-interactive", "engine": "packed",
-        "params": {"ring_degree": 256, "security_bits": 0, "insecure": true, "non_interactive": {"data_primes": data, "special_primes": p.special_primes(),
+        "params": {"ring_degree": p.ring_degree(), "security_bits": 0, "insecure": true, "non_interactive": {"data_primes": data, "special_primes": p.special_primes(),
                    "digits": p.spec().digits, "key_level": p.key_level().get(), "packing": "real"}},
         "inputs": [{"name": "image", "tensor": 0}], "outputs": [{"name": "y", "tensor": 4}],
         "tensors": [
-            {"id": 0, "name": "image", "shape": [2, 5, 4], "kind": "real"},
-            {"id": 1, "name": "image.c", "shape": [2, 5, 4], "kind": "cipher", "bound": 1.0},
-            {"id": 2, "name": "y.c", "shape": [3], "kind": "cipher", "bound": bound, "noise_bits": noise},
-            {"id": 3, "name": "opened", "shape": [3], "kind": "real"},
-            {"id": 4, "name": "y", "shape": [3], "kind": "real"},
+            {"id": 0, "name": "image", "shape": sent, "kind": "real"},
+            {"id": 1, "name": "image.c", "shape": sent, "kind": "cipher", "bound": 1.0},
+            {"id": 2, "name": "y.c", "shape": answered, "kind": "cipher", "bound": bound, "noise_bits": noise},
+            {"id": 3, "name": "opened", "shape": answered, "kind": "real"},
+            {"id": 4, "name": "y", "shape": answered, "kind": "real"},
         ],
         "stages": [
             {"kind": "encrypt", "name": "encrypt", "in": 0, "out": 1},
@@ -112,6 +119,9 @@ pub(super) fn bounded(hide: bool, bound: f64) -> Net {
         ],
         "predicted": {}, "notes": [],
     });
+    if let Some(slots) = i.bootstrap {
+        plan["stages"][1]["bootstrap"] = slots.into();
+    }
     if let Some(bits) = circuit.flood_bits() {
         plan["params"]["non_interactive"]["hide_weights"] = json!({"flood_bits": bits});
     }
@@ -123,11 +133,11 @@ fn open() -> &'static Net {
     NET.get_or_init(|| net(false))
 }
 
-fn options() -> PlanOptions {
+pub(super) fn options() -> PlanOptions {
     PlanOptions { allow_insecure: true, ..PlanOptions::default() }
 }
 
-fn read(plan: &Value, files: &BTreeMap<String, File>) -> Result<NonInteractivePlan, PlanError> {
+pub(super) fn read(plan: &Value, files: &BTreeMap<String, File>) -> Result<NonInteractivePlan, PlanError> {
     let views = files.iter().map(|(n, (dtype, shape, data))| (n.clone(), TensorBytes { dtype, shape, data }));
     let file = NonInteractivePlan::file(&plan.to_string(), &views.collect())?;
     NonInteractivePlan::from_bytes(&file, &options())
@@ -149,7 +159,7 @@ fn input(data: &[f64]) -> Input<'_> {
     Input { name: "image", shape: vec![data.len() / INPUTS, 2, 5, 4], data: InputData::F64(data) }
 }
 
-fn client() -> NonInteractiveOptions {
+pub(super) fn client() -> NonInteractiveOptions {
     NonInteractiveOptions { plan: options(), compute: Compute::default(), keys: None }
 }
 
@@ -314,6 +324,7 @@ fn a_server_refuses_keys_and_requests_that_do_not_follow_from_its_plan() {
             messages::KeyKind::Galois(g, level) => {
                 generator.galois_keys_at(&secret, &[(g, level)], &mut prg).unwrap().to_bytes().unwrap()
             }
+            messages::KeyKind::Encapsulation => unreachable!(),
         });
     }
     assert!(keys.iter().zip(&made).all(|(k, b)| k.bytes == b.len()) && keys.len() > 2);

@@ -16,6 +16,7 @@ use crate::trace::{Counted, ServerTrace};
 use crate::wire::{Block, Frame, FrameBuilder, Keys, Kind, HEADER};
 use hushnet_ring::clock::Instant;
 use hushnet_ring::Prg;
+use hushnet_rlwe::ckks::bootstrap::Encapsulation;
 use hushnet_rlwe::ckks::{Ciphertext, CkksError, CkksParams, GaloisKeys, PublicKey, RelinKey};
 use rayon::prelude::*;
 use std::ops::ControlFlow;
@@ -265,6 +266,9 @@ impl NonInteractiveModel {
                 KeyKind::Relin => keys.relin = Some(RelinKey::from_bytes(params, bytes).map_err(wrong)?),
                 KeyKind::Public => {
                     received.public = Some(PublicKey::from_bytes(params, bytes).map_err(wrong)?);
+                }
+                KeyKind::Encapsulation => {
+                    keys.encapsulation = Some(Encapsulation::from_bytes(params, bytes).map_err(wrong)?);
                 }
                 KeyKind::Galois(element, level) => {
                     let one = GaloisKeys::from_bytes(params, bytes).map_err(wrong)?;

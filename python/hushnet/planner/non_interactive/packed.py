@@ -49,9 +49,11 @@ def compile_packed(
         "precision_bits": math.ceil(settings.precision_bits if aim is None else aim),
         "hide_weights": settings.hide_weights,
         "ring_degree": settings.ring_degree or 0,
-        "key_bytes": settings.key_bytes,
         "memory_bytes": settings.max_memory // 2,
+        "bootstrap": settings.bootstrap,
     }
+    if settings.key_bytes is not None:
+        options["key_bytes"] = settings.key_bytes
     try:
         circuit = _native.PackedCircuit(json.dumps(spec), arrays, json.dumps(options))
     except ValueError as error:
@@ -106,6 +108,11 @@ class _Writer(Writer):
         first, last = network_ends(self.network)
         encrypted = self.out.tensor(f"{first.name}.encrypted", first.shape, "cipher", bound=first.bound)
         self.out.stage("encrypt", "encrypt", real, encrypted)
+        if facts["deviation"] is None:
+            raise PlanError(
+                "no bound of the error holds for inputs of the worst kind: products in so many layers, one after the "
+                "other, let it grow beyond what a number holds; use fewer layers, or activations of a lower degree"
+            )
         noise = max(0, math.ceil(math.log2(facts["deviation"]) + 1e-9))
         result = self.out.tensor(f"{last.name}.encrypted", last.shape, "cipher", bound=last.bound, noise_bits=noise)
         uploads, weights = [], self.out.weights
@@ -120,6 +127,8 @@ class _Writer(Writer):
             key: facts[key]
             for key in ("scale", "rotations", "answer", "answer_level", "answer_scale", "options", "choices")
         }
+        if facts["bootstrap"] is not None:
+            told["bootstrap"] = facts["bootstrap"]
         self.out.stage(
             "packed", "network", encrypted, result, uploads=uploads, places=f"network.{OUTPUT}", **told, network=spec
         )

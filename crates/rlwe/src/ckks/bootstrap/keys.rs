@@ -1,30 +1,42 @@
-//! The keys of a bootstrap: relinearisation, rotations, and the ephemeral sparse secret's pair.
+//! The keys of a bootstrap: the ephemeral sparse secret's pair, and which rotations there must be.
 
 use super::linear::{rotations, Steps};
 use super::BootstrapParams;
 use crate::ckks::ciphertext::{expand_uniform, fresh_seed, Domain};
 use crate::ckks::client::{KeyGenerator, SecretKey};
 use crate::ckks::switching::SwitchingKey;
-use crate::ckks::{CkksError, Galois, GaloisKeys, Level, RelinKey};
+use crate::ckks::{CkksError, CkksParams, Galois, GaloisKeys, Level, RelinKey};
 use crate::uses;
 use hushnet_ring::ledger::{self, Tag};
 use hushnet_ring::Prg;
 use zeroize::Zeroize;
 
-/// What the server holds to bootstrap. All of it is public; its secrets are the client's and an ephemeral one that nobody keeps.
-pub struct BootstrapKeys {
-    pub(in crate::ckks) relin: RelinKey,
-    pub(in crate::ckks) galois: GaloisKeys,
+/// The pair of keys that leads to the ephemeral sparse secret and back. Both are public; the ephemeral secret is kept by nobody.
+#[derive(Clone)]
+pub struct Encapsulation {
+    pub(in crate::ckks) params: CkksParams,
     /// From the secret to the sparse one, over the last special prime and q_0.
     pub(in crate::ckks) down: SwitchingKey,
     /// From the sparse secret to the secret, over everything.
     pub(in crate::ckks) up: SwitchingKey,
 }
 
-impl BootstrapKeys {
+/// What the server needs to bootstrap; the first two serve circuits too.
+#[derive(Clone, Copy)]
+pub struct BootstrapKeys<'a> {
+    /// For products of ciphertexts.
+    pub relin: &'a RelinKey,
+    /// At least [`BootstrapParams::rotations`].
+    pub galois: &'a GaloisKeys,
+    /// To the ephemeral secret and back.
+    pub encapsulation: &'a Encapsulation,
+}
+
+impl BootstrapKeys<'_> {
     /// That every rotation of a bootstrap has a key of its level.
     pub(in crate::ckks) fn serve(&self, params: &BootstrapParams) -> Result<(), CkksError> {
-        if self.relin.params != params.params || self.galois.params != params.params {
+        let own = [&self.relin.params, &self.galois.params, &self.encapsulation.params];
+        if own.iter().any(|p| **p != params.params) {
             return Err(CkksError::ForeignParams("the bootstrapping keys"));
         }
         let lacks = |(g, level): &(Galois, Level)| self.galois.level_of(*g).is_none_or(|l| l < *level);
@@ -32,18 +44,6 @@ impl BootstrapKeys {
             Some((g, level)) => Err(CkksError::MissingKey(format!("{g:?} at level {}", level.0))),
             None => Ok(()),
         }
-    }
-
-    /// The relinearisation key, which serves circuits too.
-    #[must_use]
-    pub fn relin(&self) -> &RelinKey {
-        &self.relin
-    }
-
-    /// The rotation keys, which serve circuits too.
-    #[must_use]
-    pub fn galois(&self) -> &GaloisKeys {
-        &self.galois
     }
 }
 
@@ -109,18 +109,25 @@ pub(super) fn needed(params: &BootstrapParams) -> Vec<(Galois, Level)> {
     rotations.chain([(Galois::Conjugate, params.sine_level())]).collect()
 }
 
+impl BootstrapParams {
+    /// Automorphisms that a bootstrap needs keys of, each with the highest level it is used at; the last one is the conjugation.
+    #[must_use]
+    pub fn rotations(&self) -> Vec<(Galois, Level)> {
+        needed(self)
+    }
+}
+
 impl KeyGenerator {
-    /// All keys of a bootstrap, and rotations for circuits between bootstraps. The ephemeral secret is wiped before this returns.
+    /// The pair of a fresh ephemeral secret, which is wiped before this returns.
     ///
     /// # Errors
     /// [`CkksError::ForeignParams`] when this generator or the secret has other parameters.
-    pub fn bootstrap_keys(
+    pub fn encapsulation(
         &self,
         secret: &SecretKey,
         params: &BootstrapParams,
-        rotations: &[(Galois, Level)],
         prg: &mut Prg,
-    ) -> Result<BootstrapKeys, CkksError> {
+    ) -> Result<Encapsulation, CkksError> {
         self.check(secret)?;
         if params.params != self.params {
             return Err(CkksError::ForeignParams("the bootstrap"));
@@ -134,13 +141,7 @@ impl KeyGenerator {
         let down = self.down_key(secret, &ephemeral, prg);
         let up = self.switching_key(&ephemeral, &secret.s, Domain::Release, self.params.max_level(), prg);
         ephemeral.zeroize();
-        let wanted: Vec<_> = needed(params).into_iter().chain(rotations.iter().copied()).collect();
-        Ok(BootstrapKeys {
-            down: down?,
-            up: up?,
-            relin: self.relin_key(secret, prg)?,
-            galois: self.galois_keys_at(secret, &wanted, prg)?,
-        })
+        Ok(Encapsulation { params: self.params.clone(), down: down?, up: up? })
     }
 
     /// `(-a s' + e + p s, a)` modulo p q_0, p the last special prime.

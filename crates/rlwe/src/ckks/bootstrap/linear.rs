@@ -30,8 +30,6 @@ fn order(i: usize) -> usize {
 
 impl Periodic {
     fn new(poly: &RnsPoly<Eval>, gap: usize) -> Self {
-        let n = poly.degree();
-        let gap = if n < 64 { 1 } else { gap };
         let words = match gap {
             1 => poly.words().to_vec(),
             2..=32 => poly
@@ -96,17 +94,27 @@ impl Steps {
     }
 }
 
-/// A matrix, encoded at the level that it is applied at.
-pub(super) struct Stage {
+/// What is known of a matrix before it is encoded.
+#[derive(Clone, Debug)]
+pub(super) struct Shape {
     pub(super) steps: Steps,
     pub(super) level: Level,
-    scale: f64,
-    /// `[g][j]`.
-    entries: Vec<Vec<Option<Periodic>>>,
+    /// Of its entries.
+    pub(super) scale: f64,
     /// sd of what the roundings of the entries add to a slot, over the size of the slots, ring units.
     rounding: f64,
     /// Largest Euclidean norm of a row.
     norm: f64,
+    /// Vectors that are stored, and words of them.
+    pub(super) count: usize,
+    pub(super) words: usize,
+}
+
+/// A matrix, encoded at the level that it is applied at.
+pub(super) struct Stage {
+    pub(super) shape: Shape,
+    /// `[g][j]`.
+    entries: Vec<Vec<Option<Periodic>>>,
 }
 
 /// What a matrix is multiplied by when it is stored.
@@ -124,64 +132,136 @@ pub(super) struct Adjust<'a> {
     pub(super) turned: i64,
 }
 
-impl Stage {
-    /// Encodes a matrix on n slots, for vectors that repeat after n (rows and columns may double that); the second result is what the output still
-    /// has to be turned by.
-    pub(super) fn new(
-        encoder: &Encoder,
-        (n, factor): (usize, &Factor),
-        steps: Steps,
-        adjust: &Adjust<'_>,
-        (level, scale): (Level, f64),
-    ) -> Result<(Self, i64), CkksError> {
-        let slots = encoder.params().slots();
+/// A matrix on n slots to be encoded, with its place: level, scale of entries.
+pub(super) struct Source<'a> {
+    pub(super) n: usize,
+    pub(super) factor: &'a Factor,
+    pub(super) steps: Steps,
+    pub(super) adjust: Adjust<'a>,
+    pub(super) at: (Level, f64),
+}
+
+impl Source<'_> {
+    /// What the output still has to be turned by.
+    pub(super) fn turned(&self) -> i64 {
+        self.adjust.turned + self.steps.first * self.steps.stride as i64
+    }
+
+    /// g where the stored polynomials are such in X^g.
+    fn gap(&self, params: &CkksParams) -> usize {
+        let adjust = &self.adjust;
+        let turned = adjust.rows.or(adjust.columns).is_some();
+        let period = if turned { adjust.period } else { self.factor.period };
+        if params.ring_degree() < 64 {
+            1
+        } else {
+            params.slots() / period
+        }
+    }
+
+    /// The diagonal of giant step g and baby step j and its values as they are stored, for vectors that repeat after n (rows and columns may double
+    /// that); `None` where there is none.
+    fn values(&self, slots: usize, g: usize, j: usize) -> Option<(&[Complex], Vec<Complex>)> {
+        let (steps, adjust, n) = (&self.steps, &self.adjust, self.n);
         let at = |k: i64, n: usize| k.rem_euclid(n as i64) as usize;
-        let after = adjust.turned + steps.first * steps.stride as i64;
-        let period = if adjust.rows.or(adjust.columns).is_some() { adjust.period } else { factor.period };
-        let mut entries = Vec::new();
-        let (mut rounding, mut sums) = (0.0f64, vec![0.0f64; n]);
-        for g in 0..steps.giants {
-            let mut row = Vec::new();
-            for j in 0..steps.babies {
-                let k = (g * steps.babies + j) as i64;
-                let reach = (steps.first + k) * steps.stride as i64;
-                let offset = at(reach, n);
-                // A window that is wider than the circle would meet an offset twice.
-                let again = k >= (n / steps.stride) as i64;
-                let Some(d) = factor.diagonals.get(&offset).filter(|_| !again) else {
-                    row.push(None);
+        let k = (g * steps.babies + j) as i64;
+        let reach = (steps.first + k) * steps.stride as i64;
+        // A window that is wider than the circle would meet an offset twice.
+        let again = k >= (n / steps.stride) as i64;
+        let d = self.factor.diagonals.get(&at(reach, n)).filter(|_| !again)?;
+        let turn = -self.turned() - (g * steps.babies * steps.stride) as i64;
+        let value = |i: usize| {
+            let from = at(i as i64 + turn, slots);
+            let mut z = scaled(d[from % n], adjust.factor);
+            if let Some(r) = adjust.rows {
+                z = times(z, r[from]);
+            }
+            if let Some(c) = adjust.columns {
+                z = times(z, c[at(from as i64 + reach, slots)]);
+            }
+            z
+        };
+        Some((d, (0..slots).map(value).collect()))
+    }
+}
+
+/// Slightly above every magnitude.
+fn bound(values: &[Complex]) -> f64 {
+    values.iter().map(|z| z.re.hypot(z.im)).fold(0.0, f64::max) * (1.0 + 1e-9)
+}
+
+impl Shape {
+    /// Of a matrix; `each` is given every stored vector, by giant and baby step, and its bound.
+    pub(super) fn of(
+        params: &CkksParams,
+        source: &Source<'_>,
+        mut each: impl FnMut(usize, Option<(&[Complex], f64)>) -> Result<(), CkksError>,
+    ) -> Result<Self, CkksError> {
+        let (noise, (level, scale)) = (params.noise(), source.at);
+        let (mut rounding, mut sums, mut count) = (0.0f64, vec![0.0f64; source.n], 0);
+        for g in 0..source.steps.giants {
+            for j in 0..source.steps.babies {
+                let Some((d, values)) = source.values(params.slots(), g, j) else {
+                    each(g, None)?;
                     continue;
                 };
-                sums.iter_mut()
-                    .zip(d)
-                    .for_each(|(s, z)| *s += (z.re * z.re + z.im * z.im) * adjust.factor.powi(2));
-                let turn = -after - (g * steps.babies * steps.stride) as i64;
-                let value = |i: usize| {
-                    let from = at(i as i64 + turn, slots);
-                    let mut z = scaled(d[from % n], adjust.factor);
-                    if let Some(r) = adjust.rows {
-                        z = times(z, r[from]);
-                    }
-                    if let Some(c) = adjust.columns {
-                        z = times(z, c[at(from as i64 + reach, slots)]);
-                    }
-                    z
-                };
-                let values: Vec<Complex> = (0..slots).map(value).collect();
-                let bound = values.iter().map(|z| z.re.hypot(z.im)).fold(0.0, f64::max) * (1.0 + 1e-9);
-                let plain = encoder.encode_complex_raised(&values, EncodeAt { level, scale, bound })?;
-                rounding = independent_sum(rounding, plain.sd);
-                row.push(Some(Periodic::new(&plain.poly, slots / period)));
+                let square = |z: &Complex| (z.re * z.re + z.im * z.im) * source.adjust.factor.powi(2);
+                sums.iter_mut().zip(d).for_each(|(s, z)| *s += square(z));
+                let bound = bound(&values);
+                rounding = independent_sum(rounding, noise.rounding() + noise.transform(bound * scale));
+                count += 1;
+                each(g, Some((&values, bound)))?;
             }
-            entries.push(row);
         }
         let norm = sums.iter().copied().fold(0.0, f64::max).sqrt();
-        Ok((Self { steps, level, scale, entries, rounding, norm }, after))
+        let words = count * params.extended_range(level).len() * (params.ring_degree() / source.gap(params));
+        Ok(Self { steps: source.steps.clone(), level, scale, rounding, norm, count, words })
     }
 
     /// Largest Euclidean norm of a row.
     pub(super) fn norm(&self) -> f64 {
         self.norm
+    }
+
+    /// sd of the result of slots within `bound` at `scale` with errors of `sd`, errors of different slots uncorrelated: input and baby switches through
+    /// the largest row, roundings of entries, giant switches, the last rounding.
+    pub(super) fn noise(&self, params: &CkksParams, sd: f64, bound: f64, scale: f64) -> f64 {
+        let noise = params.noise();
+        let switched = noise.switching(digit_ratio2(params, self.level));
+        let prime = params.data_prime(self.level.0 - 1) as f64;
+        let baby = if self.steps.babies > 1 { switched } else { 0.0 };
+        let carried = self.norm * self.scale * independent_sum(sd, baby);
+        let rounded = self.rounding * bound * scale;
+        // A giant step rounds one half, which the secret multiplies, and switches.
+        let giants =
+            ((self.steps.giants - 1) as f64).sqrt() * independent_sum(switched, noise.part_rounding(2));
+        independent_sum(
+            independent_sum(carried, independent_sum(rounded, giants)) / prime,
+            noise.part_rounding(2),
+        )
+    }
+}
+
+impl Stage {
+    /// Encodes a matrix.
+    pub(super) fn new(encoder: &Encoder, source: &Source<'_>) -> Result<Self, CkksError> {
+        let params = encoder.params();
+        let gap = source.gap(params);
+        let (level, scale) = source.at;
+        let mut entries: Vec<Vec<Option<Periodic>>> = Vec::new();
+        entries.resize_with(source.steps.giants, Vec::new);
+        let shape = Shape::of(params, source, |g, entry| {
+            let encoded = match entry {
+                None => None,
+                Some((values, bound)) => {
+                    let plain = encoder.encode_complex_raised(values, EncodeAt { level, scale, bound })?;
+                    Some(Periodic::new(&plain.poly, gap))
+                }
+            };
+            entries[g].push(encoded);
+            Ok(())
+        })?;
+        Ok(Self { shape, entries })
     }
 
     /// Bytes of the encoded entries.
@@ -199,12 +279,12 @@ impl Stage {
         bound: f64,
     ) -> Result<Ciphertext, CkksError> {
         let params = evaluator.params();
-        let c = evaluator.drop_to(c, self.level)?;
-        let (basis, level) = (params.basis(), self.level);
+        let c = evaluator.drop_to(c, self.shape.level)?;
+        let (basis, level) = (params.basis(), self.shape.level);
         let babies = self.babies(evaluator, &c, keys)?;
         let mut sums = self.sums(params, &babies)?;
         drop(babies);
-        let giant = Galois::Rotate((self.steps.babies * self.steps.stride) as i64);
+        let giant = Galois::Rotate((self.shape.steps.babies * self.shape.steps.stride) as i64);
         let down = &params.0.descend[level.0 - 1];
         let Some([mut low, mut high]) = sums.pop() else {
             return Err(CkksError::Count { what: "giant steps", expected: 1, got: 0 });
@@ -225,28 +305,11 @@ impl Stage {
             params: params.clone(),
             parts,
             level: below,
-            scale: c.scale * self.scale / prime,
+            scale: c.scale * self.shape.scale / prime,
             bound,
-            sd: self.noise(params, &c),
+            sd: self.shape.noise(params, c.sd, c.bound, c.scale),
             seed: None,
         })
-    }
-
-    /// sd of the result, errors of different slots uncorrelated: input and baby switches through the largest row, roundings of entries, giant switches, the last rounding.
-    fn noise(&self, params: &CkksParams, c: &Ciphertext) -> f64 {
-        let noise = params.noise();
-        let switched = noise.switching(digit_ratio2(params, self.level));
-        let prime = params.data_prime(self.level.0 - 1) as f64;
-        let baby = if self.steps.babies > 1 { switched } else { 0.0 };
-        let carried = self.norm * self.scale * independent_sum(c.sd, baby);
-        let rounded = self.rounding * c.bound * c.scale;
-        // A giant step rounds one half, which the secret multiplies, and switches.
-        let giants =
-            ((self.steps.giants - 1) as f64).sqrt() * independent_sum(switched, noise.part_rounding(2));
-        independent_sum(
-            independent_sum(carried, independent_sum(rounded, giants)) / prime,
-            noise.part_rounding(2),
-        )
     }
 
     /// P times the input turned by every baby step.
@@ -265,10 +328,10 @@ impl Stage {
             Ok(out)
         };
         let mut out = vec![[lifted(c0)?, lifted(c1)?]];
-        if self.steps.babies > 1 {
+        if self.shape.steps.babies > 1 {
             let digits = evaluator.hoist(c)?;
-            for j in 1..self.steps.babies {
-                let key = evaluator.key(keys, Galois::Rotate((j * self.steps.stride) as i64))?;
+            for j in 1..self.shape.steps.babies {
+                let key = evaluator.key(keys, Galois::Rotate((j * self.shape.steps.stride) as i64))?;
                 let [mut x, y] = apply(params, &digits, &key.key)?;
                 basis.scale_add_part(&mut x, c0, &params.0.special_product)?;
                 out.push([key.map.apply_eval(basis, &x)?, key.map.apply_eval(basis, &y)?]);
@@ -284,13 +347,13 @@ impl Stage {
         babies: &[[RnsPoly<Eval>; 2]],
     ) -> Result<Vec<[RnsPoly<Eval>; 2]>, CkksError> {
         let (basis, n) = (params.basis(), params.ring_degree());
-        let range = params.extended_range(self.level);
+        let range = params.extended_range(self.shape.level);
         let mut out = Vec::new();
         for _ in &self.entries {
             out.push([basis.zero::<Eval>(range.clone())?, basis.zero::<Eval>(range.clone())?]);
         }
         let tile = TILE.min(n);
-        let mut expanded = vec![0u64; tile * self.steps.babies];
+        let mut expanded = vec![0u64; tile * self.shape.steps.babies];
         for i in range {
             for start in (0..n).step_by(tile) {
                 for (row, [low, high]) in self.entries.iter().zip(&mut out) {

@@ -8,6 +8,9 @@ use hushnet_ring::Ring;
 /// Least Hamming weight of the ephemeral secret (`docs/security`).
 pub const LEAST_WEIGHT: usize = 32;
 
+/// How far a prime may be from its power of two, in bits.
+const NEAR: f64 = 1.0 / 1024.0;
+
 /// What a bootstrap is asked for.
 ///
 /// Data primes, from the lowest: one *base* prime q_0, `levels + 1` of the message (one is spent by the next bootstrap), then those of slots
@@ -44,15 +47,24 @@ impl BootstrapSpec {
     /// # Errors
     /// [`CkksError::Spec`] for other numbers of slots.
     pub fn standard(slots: usize) -> Result<Self, CkksError> {
-        if !slots.is_power_of_two() || !(8..=1 << 15).contains(&slots) {
+        Self::at(1 << 16, slots)
+    }
+
+    /// The same steps and primes in a ring of another degree, where only [`Self::check_insecure`] takes them: for tests.
+    ///
+    /// # Errors
+    /// [`CkksError::Spec`] for other numbers of slots than 2^3 to N/2.
+    pub fn at(ring_degree: usize, slots: usize) -> Result<Self, CkksError> {
+        if !slots.is_power_of_two() || !(8..=ring_degree / 2).contains(&slots) {
             return Err(CkksError::Spec(format!(
-                "{slots} slots; a bootstrap has 2^3 to 2^15, a power of two"
+                "{slots} slots; a bootstrap has 2^3 to N/2 = {}, a power of two",
+                ring_degree / 2
             )));
         }
         let log = slots.ilog2();
         let thirds: Vec<u32> = (0..3).map(|k| (log + 2 - k) / 3).collect();
         Ok(Self {
-            ring_degree: 1 << 16,
+            ring_degree,
             slots,
             levels: 8,
             message_bits: 48,
@@ -139,19 +151,7 @@ impl BootstrapSpec {
     /// # Errors
     /// As [`CkksSpec::check`]; [`CkksError::Security`] when the ephemeral secret's keys are not among the proven sets.
     pub fn check(&self) -> Result<BootstrapParams, CkksError> {
-        let params = self.ring()?.check()?;
-        // Ciphertexts under the ephemeral secret have q_0 and one special prime.
-        let bits =
-            (params.data_prime(0) as f64).log2() + (params.special_primes()[self.special - 1] as f64).log2();
-        let limit = security::max_sparse_modulus_bits(self.ring_degree).unwrap_or(0);
-        if bits.ceil() as u32 > limit {
-            return Err(CkksError::Security {
-                ring_degree: self.ring_degree,
-                bits: bits.ceil() as u32,
-                limit,
-            });
-        }
-        Ok(BootstrapParams { spec: self.clone(), params })
+        self.on(&self.ring()?.check()?)
     }
 
     /// [`Self::check`] without the security checks, for tests.
@@ -159,7 +159,40 @@ impl BootstrapSpec {
     /// # Errors
     /// As [`CkksSpec::check_insecure`].
     pub fn check_insecure(&self, insecure: Insecure) -> Result<BootstrapParams, CkksError> {
-        Ok(BootstrapParams { spec: self.clone(), params: self.ring()?.check_insecure(insecure)? })
+        self.on(&self.ring()?.check_insecure(insecure)?)
+    }
+
+    /// The bootstrap in a ring that was checked elsewhere. Where the ring's parameters are secure, the ephemeral secret's are, too.
+    ///
+    /// # Errors
+    /// [`CkksError::Spec`] for a ring with other primes than [`Self::ring`] asks for; [`CkksError::Security`] as in [`Self::check`].
+    pub fn on(&self, params: &CkksParams) -> Result<BootstrapParams, CkksError> {
+        let (wanted, own) = (self.ring()?, params.spec());
+        let shape =
+            |s: &CkksSpec| (s.ring_degree, s.ring, s.data_primes.len(), s.special_primes.len(), s.digits);
+        let off = |spec: &PrimeSpec, q: u64| match spec {
+            PrimeSpec::Near(bits) => ((q as f64).log2() - f64::from(*bits)).abs() > NEAR,
+            PrimeSpec::Exactly(p) => *p != q,
+        };
+        let data = wanted.data_primes.iter().enumerate().map(|(i, s)| (s, i));
+        let wrong = shape(&wanted) != shape(own)
+            || params.key_level() != params.max_level()
+            || data.into_iter().any(|(s, i)| off(s, params.data_prime(i)))
+            || wanted.special_primes.iter().zip(params.special_primes()).any(|(s, q)| off(s, q));
+        if wrong {
+            let why = "the ring's primes are not those of a bootstrap; compile the model again";
+            return Err(CkksError::Spec(why.into()));
+        }
+        if params.is_secure() {
+            // Ciphertexts under the ephemeral secret have q_0 and one special prime.
+            let last = params.special_primes()[self.special - 1];
+            let bits = ((params.data_prime(0) as f64).log2() + (last as f64).log2()).ceil() as u32;
+            let limit = security::max_sparse_modulus_bits(self.ring_degree).unwrap_or(0);
+            if bits > limit {
+                return Err(CkksError::Security { ring_degree: self.ring_degree, bits, limit });
+            }
+        }
+        Ok(BootstrapParams { spec: self.clone(), params: params.clone() })
     }
 }
 
@@ -187,6 +220,12 @@ impl BootstrapParams {
     #[must_use]
     pub fn fresh_level(&self) -> Level {
         Level(self.spec.message_levels())
+    }
+
+    /// The highest level whose primes, but for q_0, have the size of messages.
+    #[must_use]
+    pub fn message_level(&self) -> Level {
+        Level(self.spec.message_levels() + self.spec.to_slots.len())
     }
 
     /// The level that a ciphertext must have to be bootstrapped.

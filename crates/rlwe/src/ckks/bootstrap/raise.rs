@@ -3,7 +3,7 @@
 //! |I| is small because the secret at that moment is sparse (Bossuat, Troncoso-Pastoriza, Hubaux, ACNS 2022, "sparse-secret encapsulation"):
 //! under it only ciphertexts modulo q_0 p exist, p one special prime.
 
-use super::{BootstrapKeys, BootstrapParams};
+use super::{BootstrapParams, Encapsulation};
 use crate::ckks::noise::independent_sum;
 use crate::ckks::switching::{digit_ratio2, switch};
 use crate::ckks::{Ciphertext, CkksError, CkksParams, Evaluator};
@@ -38,6 +38,23 @@ fn lifted(
     Ok(digit.raise(basis, range)?)
 }
 
+/// sd of what both switches add, ring units.
+pub(super) fn noise(bootstrap: &BootstrapParams) -> f64 {
+    let params = &bootstrap.params;
+    let noise = params.noise();
+    let (q, p) = (params.data_prime(0) as f64, params.special_primes()[params.0.special - 1] as f64);
+    // Under the sparse secret one rounded half is multiplied by at most `weight` terms.
+    let aside = independent_sum(
+        noise.switching((q / p).powi(2)),
+        noise.rounding()
+            * (1.0 + 1.5 * bootstrap.spec.weight as f64 * noise.secret_norm2() / params.ring_degree() as f64)
+                .sqrt(),
+    );
+    let back =
+        independent_sum(noise.switching(digit_ratio2(params, params.max_level())), noise.part_rounding(2));
+    independent_sum(aside, back)
+}
+
 impl Raise {
     pub(super) fn new(params: &CkksParams) -> Result<Self, CkksError> {
         let (basis, k) = (params.basis(), params.0.special);
@@ -56,11 +73,11 @@ impl Raise {
         evaluator: &Evaluator,
         bootstrap: &BootstrapParams,
         c: &Ciphertext,
-        keys: &BootstrapKeys,
+        keys: &Encapsulation,
         bound: f64,
     ) -> Result<Ciphertext, CkksError> {
         let params = evaluator.params();
-        let (basis, noise) = (params.basis(), params.noise());
+        let basis = params.basis();
         let [c0, c1] = Evaluator::pair("a bootstrap", c)?;
         let range = down_range(params);
         let x = lifted(params, &self.aside, c1, range.clone())?;
@@ -75,24 +92,14 @@ impl Raise {
         let down = &params.0.descend[top.0 - 1];
         basis.add_assign(low.as_mut().map_err(|e| e.clone())?, &down.divide(basis, &raised[0])?)?;
         let parts = vec![low?, down.divide(basis, &raised[1])?];
-        let (q, p) = (params.data_prime(0) as f64, params.special_primes()[params.0.special - 1] as f64);
-        // Under the sparse secret one rounded half is multiplied by at most `weight` terms.
-        let aside = independent_sum(
-            noise.switching((q / p).powi(2)),
-            noise.rounding()
-                * (1.0
-                    + 1.5 * bootstrap.spec.weight as f64 * noise.secret_norm2()
-                        / params.ring_degree() as f64)
-                    .sqrt(),
-        );
-        let back = independent_sum(noise.switching(digit_ratio2(params, top)), noise.part_rounding(2));
+        let q = params.data_prime(0) as f64;
         Ok(Ciphertext {
             params: params.clone(),
             parts,
             level: top,
             scale: q,
             bound,
-            sd: independent_sum(c.sd, independent_sum(aside, back)),
+            sd: independent_sum(c.sd, noise(bootstrap)),
             seed: None,
         })
     }

@@ -4,9 +4,10 @@ use super::dft;
 use super::*;
 use std::collections::BTreeMap;
 
+use crate::batch::TAIL;
 use crate::ckks::client::{KeyGenerator, SecretKey};
 use crate::ckks::switching::counted;
-use crate::ckks::{GaloisKeys, Insecure};
+use crate::ckks::{GaloisKeys, Insecure, RelinKey};
 
 /// Eight levels of butterflies and less: seconds in a test.
 fn spec(ring_degree: usize, slots: usize, radices: &[u32]) -> BootstrapSpec {
@@ -25,9 +26,21 @@ fn spec(ring_degree: usize, slots: usize, radices: &[u32]) -> BootstrapSpec {
     }
 }
 
+struct Keys {
+    relin: RelinKey,
+    galois: GaloisKeys,
+    encapsulation: Encapsulation,
+}
+
+impl Keys {
+    fn all(&self) -> BootstrapKeys<'_> {
+        BootstrapKeys { relin: &self.relin, galois: &self.galois, encapsulation: &self.encapsulation }
+    }
+}
+
 struct World {
     bootstrapper: Bootstrapper,
-    keys: BootstrapKeys,
+    keys: Keys,
     secret: SecretKey,
     encoder: Encoder,
     prg: Prg,
@@ -39,13 +52,17 @@ impl World {
         let mut prg = Prg::from_seed([71; 16]);
         let generator = KeyGenerator::new(params.ckks());
         let secret = generator.secret_key(&mut prg).unwrap();
-        let keys = generator.bootstrap_keys(&secret, &params, &[], &mut prg).unwrap();
+        let keys = Keys {
+            relin: generator.relin_key(&secret, &mut prg).unwrap(),
+            galois: generator.galois_keys_at(&secret, &params.rotations(), &mut prg).unwrap(),
+            encapsulation: generator.encapsulation(&secret, &params, &mut prg).unwrap(),
+        };
         let bootstrapper = Bootstrapper::new(&params).unwrap();
         Self { encoder: Encoder::new(params.ckks()), bootstrapper, keys, secret, prg }
     }
 
     fn values(&mut self, complex: bool) -> Vec<Complex> {
-        let n = self.bootstrapper.params.spec.slots;
+        let n = self.bootstrapper.params().spec.slots;
         let mut words = vec![0; 2 * n];
         self.prg.fill_words(&mut words);
         let real = |w: u64| w as f64 / 2f64.powi(63) - 1.0;
@@ -65,7 +82,7 @@ impl World {
     fn encrypt(&mut self, values: &[Complex], level: usize, bound: f64) -> Ciphertext {
         let at = EncodeAt {
             level: self.encoder.params().level(level).unwrap(),
-            scale: self.bootstrapper.params.fresh_scale() / bound,
+            scale: self.bootstrapper.params().fresh_scale() / bound,
             bound,
         };
         let plain = self.encoder.encode_complex(values, at).unwrap();
@@ -91,9 +108,9 @@ fn bootstrapped_slots_are_what_they_were_within_the_derived_error() {
         for complex in [false, true] {
             let x = world.values(complex);
             let c = world.encrypt(&x, 2, 1.0);
-            let out = world.bootstrapper.apply(&c, &world.keys).unwrap();
-            assert_eq!(out.level(), world.bootstrapper.params.fresh_level());
-            assert_eq!(out.scale(), world.bootstrapper.params.fresh_scale());
+            let out = world.bootstrapper.apply(&c, world.keys.all()).unwrap();
+            assert_eq!(out.level(), world.bootstrapper.params().fresh_level());
+            assert_eq!(out.scale(), world.bootstrapper.params().fresh_scale());
             let errors = world.errors(&out, &x);
             let (rms, sd) = (rms(&errors), out.noise() / out.scale());
             let worst = errors.iter().fold(0.0f64, |m, e| m.max(e.abs()));
@@ -113,7 +130,7 @@ fn coefficients(world: &World, c: &Ciphertext) -> Vec<f64> {
 /// What every step was given and gave.
 fn steps(world: &World, c: &Ciphertext) -> BTreeMap<&'static str, Ciphertext> {
     let mut seen = BTreeMap::new();
-    world.bootstrapper.run(c, &world.keys, &mut |step, c| drop(seen.insert(step, c.clone()))).unwrap();
+    world.bootstrapper.run(c, world.keys.all(), &mut |step, c| drop(seen.insert(step, c.clone()))).unwrap();
     seen
 }
 
@@ -145,7 +162,7 @@ fn every_step_keeps_its_derived_error_on_a_thousand_samples() {
     let x = world.values(true);
     let c = world.encrypt(&x, 2, 1.0);
     let seen = steps(&world, &c);
-    let spec = world.bootstrapper.params.spec.clone();
+    let spec = world.bootstrapper.params().spec.clone();
     let slots_of = |c: &Ciphertext| world.encoder.decode_complex(&world.secret.decrypt(c).unwrap()).unwrap();
     let (entry, raised, z) = (&seen["enter"], &seen["raise"], &seen["to coefficients"]);
     let q = raised.scale();
@@ -169,8 +186,12 @@ fn every_step_keeps_its_derived_error_on_a_thousand_samples() {
 
     let inverse = dft::factors(spec.slots, &spec.to_coefficients, true);
     let x_of = through(&inverse, slots_of(raised), 0.5 / spec.sine.width());
-    let pending: i64 =
-        world.bootstrapper.to_coefficients.iter().map(|s| s.steps.first * s.steps.stride as i64).sum();
+    let pending: i64 = world
+        .bootstrapper
+        .to_coefficients
+        .iter()
+        .map(|s| s.shape.steps.first * s.shape.steps.stride as i64)
+        .sum();
     let e = apart(&turned(&slots_of(z), pending), &x_of);
     within("to coefficients", &e, z.noise() / z.scale(), 64.0);
 
@@ -182,16 +203,17 @@ fn every_step_keeps_its_derived_error_on_a_thousand_samples() {
     let expected: Vec<Complex> =
         slots_of(z).iter().map(|v| Complex { re: fraction(v.re), im: fraction(v.im) }).collect();
     within("sine", &apart(&slots_of(y), &expected), y.noise() / y.scale(), 64.0);
-    assert!((y.scale() / world.bootstrapper.sine.scale - 1.0).abs() < 1e-12);
+    assert!((y.scale() / world.bootstrapper.design.sine.scale - 1.0).abs() < 1e-12);
 
     let forward = dft::factors(spec.slots, &spec.to_slots, false);
     let coefficients = turned(&slots_of(y), pending);
-    let slots = through(&forward, coefficients, message_factor(&world.bootstrapper.params));
+    let slots = through(&forward, coefficients, message_factor(world.bootstrapper.params()));
     let slots: Vec<Complex> =
         slots.iter().zip(&world.bootstrapper.signs).map(|(v, s)| dft::scaled(*v, *s)).collect();
     let out = &seen["to slots"];
     let mut own = slots_of(out);
-    own.iter_mut().for_each(|v| *v = dft::scaled(*v, out.scale() / world.bootstrapper.params.fresh_scale()));
+    own.iter_mut()
+        .for_each(|v| *v = dft::scaled(*v, out.scale() / world.bootstrapper.params().fresh_scale()));
     // What it was given is carried on: only the matrices' own errors are left, which are far smaller.
     let e = apart(&own, &slots);
     assert!(rms(&e) <= out.noise() / out.scale());
@@ -206,12 +228,12 @@ fn key_switches_are_as_many_as_stated() {
         let x = world.values(false);
         let c = world.encrypt(&x, 2, 1.0);
         let before = (counted::SWITCHES.get(), counted::HOISTED.get());
-        world.bootstrapper.apply(&c, &world.keys).unwrap();
+        world.bootstrapper.apply(&c, world.keys.all()).unwrap();
         let made = Operations {
             switches: counted::SWITCHES.get() - before.0,
             hoisted: counted::HOISTED.get() - before.1,
         };
-        assert_eq!(made, world.bootstrapper.operations());
+        assert_eq!(made, world.bootstrapper.design().operations());
     }
 }
 
@@ -225,9 +247,9 @@ fn circuits_go_on_after_bootstraps_and_messages_may_be_large() {
     let mut expected: Vec<f64> = large.iter().map(|v| v.re).collect();
     for _ in 0..3 {
         // Two levels a round: v <- (v / 20)^2 after a bootstrap.
-        c = world.bootstrapper.apply(&c, &world.keys).unwrap();
+        c = world.bootstrapper.apply(&c, world.keys.all()).unwrap();
         c = e.relabel(c, 1.0 / 20.0).unwrap();
-        c = e.relinearise_rescale(&e.square(&c).unwrap(), world.keys.relin()).unwrap();
+        c = e.relinearise_rescale(&e.square(&c).unwrap(), &world.keys.relin).unwrap();
         c = e.relabel(c, 20.0).unwrap();
         expected.iter_mut().for_each(|v| *v = *v * *v / 20.0);
     }
@@ -243,43 +265,75 @@ fn what_does_not_fit_is_refused() {
     let e = Evaluator::new(world.encoder.params());
     let c = world.encrypt(&x, 2, 1.0);
     let low = e.drop_to(&c, world.encoder.params().level(1).unwrap()).unwrap();
-    let apply = |c: &Ciphertext, k: &BootstrapKeys| world.bootstrapper.apply(c, k).map(drop);
-    assert!(matches!(apply(&low, &world.keys), Err(CkksError::LevelTooLow { .. })));
-    assert!(matches!(apply(&e.square(&c).unwrap(), &world.keys), Err(CkksError::Parts { .. })));
+    let apply = |c: &Ciphertext, k: BootstrapKeys<'_>| world.bootstrapper.apply(c, k).map(drop);
+    assert!(matches!(apply(&low, world.keys.all()), Err(CkksError::LevelTooLow { .. })));
+    assert!(matches!(apply(&e.square(&c).unwrap(), world.keys.all()), Err(CkksError::Parts { .. })));
     let wide = Ciphertext { scale: 80f64.exp2(), ..c.clone() };
-    assert!(matches!(apply(&wide, &world.keys), Err(CkksError::BadScale)));
+    assert!(matches!(apply(&wide, world.keys.all()), Err(CkksError::BadScale)));
 
     let other = World::new(&spec(1 << 9, 256, &[2, 3, 3]));
-    assert!(matches!(apply(&c, &other.keys), Err(CkksError::ForeignParams(_))));
-    assert!(matches!(other.bootstrapper.apply(&c, &other.keys).map(drop), Err(CkksError::ForeignParams(_))));
-    let mut keys =
-        BootstrapKeys::from_bytes(&world.bootstrapper.params, &world.keys.to_bytes().unwrap()).unwrap();
-    keys.galois = GaloisKeys::none(world.encoder.params());
-    assert!(matches!(apply(&c, &keys), Err(CkksError::MissingKey(_))));
+    assert!(matches!(apply(&c, other.keys.all()), Err(CkksError::ForeignParams(_))));
+    assert!(matches!(
+        other.bootstrapper.apply(&c, other.keys.all()).map(drop),
+        Err(CkksError::ForeignParams(_))
+    ));
+    let none = GaloisKeys::none(world.encoder.params());
+    let keys = BootstrapKeys { galois: &none, ..world.keys.all() };
+    assert!(matches!(apply(&c, keys), Err(CkksError::MissingKey(_))));
 }
 
 #[test]
 fn keys_travel_whole_and_damage_is_seen() {
     let mut world = World::new(&spec(1 << 9, 256, &[4, 4]));
-    let params = world.bootstrapper.params.clone();
-    let bytes = world.keys.to_bytes().unwrap();
-    assert_eq!(bytes.len(), world.keys.byte_len());
-    let again = BootstrapKeys::from_bytes(&params, &bytes).unwrap();
+    let params = world.encoder.params().clone();
+    let bytes = world.keys.encapsulation.to_bytes().unwrap();
+    assert_eq!(bytes.len(), params.encapsulation_bytes());
+    let again = Encapsulation::from_bytes(&params, &bytes).unwrap();
     let x = world.values(false);
     let c = world.encrypt(&x, 2, 1.0);
-    let out = world.bootstrapper.apply(&c, &again).unwrap();
-    assert!(out.parts() == world.bootstrapper.apply(&c, &world.keys).unwrap().parts());
+    let keys = BootstrapKeys { encapsulation: &again, ..world.keys.all() };
+    let out = world.bootstrapper.apply(&c, keys).unwrap();
+    assert!(out.parts() == world.bootstrapper.apply(&c, world.keys.all()).unwrap().parts());
 
     for at in (0..bytes.len()).step_by(bytes.len() / 61).chain([7, 8, 40, bytes.len() - 1]) {
         let mut bad = bytes.clone();
         bad[at] ^= 4;
-        assert!(BootstrapKeys::from_bytes(&params, &bad).is_err(), "byte {at}");
+        assert!(Encapsulation::from_bytes(&params, &bad).is_err(), "byte {at}");
     }
     for cut in [0, 47, 48, 1000, bytes.len() - 1] {
-        assert!(BootstrapKeys::from_bytes(&params, &bytes[..cut]).is_err(), "{cut} bytes");
+        assert!(Encapsulation::from_bytes(&params, &bytes[..cut]).is_err(), "{cut} bytes");
     }
-    let other = spec(1 << 9, 256, &[2, 3, 3]).check_insecure(Insecure).unwrap();
-    assert!(matches!(BootstrapKeys::from_bytes(&other, &bytes), Err(CkksError::ForeignParams(_))));
+    let other = spec(1 << 10, 256, &[4, 4]).check_insecure(Insecure).unwrap();
+    assert!(matches!(Encapsulation::from_bytes(other.ckks(), &bytes), Err(CkksError::ForeignParams(_))));
+}
+
+#[test]
+fn what_a_design_says_is_what_a_bootstrap_does() {
+    for (degree, slots, radices) in
+        [(1 << 10, 512, vec![3, 3, 3]), (1 << 10, 64, vec![2, 2, 2]), (1 << 9, 256, vec![4, 4])]
+    {
+        let mut world = World::new(&spec(degree, slots, &radices));
+        let design = BootstrapDesign::new(world.bootstrapper.params()).unwrap();
+        assert_eq!(design.bytes(), world.bootstrapper.bytes() as u64);
+        assert_eq!(design.operations(), world.bootstrapper.design().operations());
+        for (bound, size) in [(1.0, 1.0), (5.0, 8.0)] {
+            let x: Vec<Complex> = world.values(false).iter().map(|v| dft::scaled(*v, bound)).collect();
+            let c = world.encrypt(&x, 2, bound);
+            let seen = steps(&world, &c);
+            let entry = design::Entry { scale: c.scale(), bound, size, sd: c.noise() };
+            let names = ["enter", "raise", "to coefficients", "sine", "to slots"];
+            for (name, sd) in names.iter().zip(design.chain(entry)) {
+                let got = seen[name].noise();
+                assert!((got / sd - 1.0).abs() < 1e-9, "{name}: {got} {sd}");
+            }
+            let out = world.bootstrapper.apply(&c, world.keys.all()).unwrap();
+            let e = design.error(c.scale(), size);
+            let sd = c.noise() / c.scale() + e.noise.hypot(e.approximation) * size;
+            assert!((out.noise() / out.scale() / sd - 1.0).abs() < 1e-9);
+            assert_eq!(out.scale(), world.bootstrapper.params().fresh_scale());
+            assert_eq!(out.bound(), bound);
+        }
+    }
 }
 
 #[test]

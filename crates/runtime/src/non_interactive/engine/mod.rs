@@ -11,6 +11,7 @@ use super::plan::NonInteractivePlan;
 use crate::error::Error;
 use hushnet_layers::ckks_batch::{Circuit, CircuitError};
 use hushnet_layers::packed::PackedError;
+use hushnet_rlwe::ckks::bootstrap::Encapsulation;
 use hushnet_rlwe::ckks::{CkksError, Galois, GaloisKeys, Level, RelinKey};
 
 impl From<CkksError> for Error {
@@ -46,6 +47,8 @@ pub struct KeysNeeded {
     pub public: bool,
     /// Automorphisms, each with the highest level at which it is used.
     pub galois: Vec<(Galois, Level)>,
+    /// The pair of the ephemeral secret of bootstraps.
+    pub encapsulation: bool,
 }
 
 impl KeysNeeded {
@@ -57,16 +60,14 @@ impl KeysNeeded {
             None => Self {
                 relin: plan.circuit().is_some_and(Circuit::needs_relin_key),
                 public,
-                galois: Vec::new(),
+                ..Self::default()
             },
-            Some(parts) => {
-                let rotations = parts.interface().rotations().iter();
-                Self {
-                    relin: true,
-                    public,
-                    galois: rotations.map(|(s, l)| (Galois::Rotate(*s), *l)).collect(),
-                }
-            }
+            Some(parts) => Self {
+                relin: true,
+                public,
+                galois: parts.interface().galois(),
+                encapsulation: parts.interface().bootstrap().is_some(),
+            },
         }
     }
 }
@@ -78,4 +79,6 @@ pub struct EvaluationKeys {
     pub relin: Option<RelinKey>,
     /// Rotations and conjugation.
     pub galois: Option<GaloisKeys>,
+    /// To the ephemeral secret of bootstraps and back.
+    pub encapsulation: Option<Encapsulation>,
 }

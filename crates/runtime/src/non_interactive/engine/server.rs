@@ -104,7 +104,7 @@ impl ServerEngine for PackedEngine {
         };
         let all = self.server.circuit().program().ops.len();
         let mut tell = |done: usize| progress(done, all);
-        let keys = KeyRefs { relinearise, rotations };
+        let keys = KeyRefs { relinearise, rotations, encapsulation: keys.encapsulation.as_ref() };
         let (answer, trace) = self.server.evaluate_only(inputs.concat(), keys, &mut tell)?;
         let steps: Vec<f64> = trace.steps.iter().map(|s| s.seconds).collect();
         Ok(Answer {

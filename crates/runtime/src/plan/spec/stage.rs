@@ -219,6 +219,9 @@ pub struct NetworkSpec {
     pub uploads: Vec<UploadSpec>,
     /// Rotation keys: steps, and highest level in data primes.
     pub rotations: Vec<(i64, usize)>,
+    /// Slots of messages that the server bootstraps; absent where it does not.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub bootstrap: Option<usize>,
     /// Ciphertexts of the answer.
     pub answer: usize,
     /// Data primes of the answer.

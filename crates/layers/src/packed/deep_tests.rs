@@ -1,0 +1,119 @@
+//! Networks that are deeper than levels are, in a small ring without security.
+
+use super::tests::{check, options, square_conv, Builder};
+use super::*;
+use std::sync::Arc;
+
+fn deep(ring_degree: usize) -> PackedOptions {
+    PackedOptions {
+        bootstrap: Bootstrapping::Always,
+        precision_bits: 8,
+        key_bytes: Some(1 << 40),
+        ..options(ring_degree, Packing::Auto)
+    }
+}
+
+/// Dense layers with squares between: two levels a round.
+fn rounds(b: &mut Builder, count: usize, width: usize) {
+    let mut x = b.dense(0, width);
+    for _ in 1..count {
+        x = b.polynomial(x, &[0.0, 0.4, 0.3]);
+        x = b.dense(x, width);
+    }
+}
+
+fn placed(circuit: &Circuit) -> Vec<(String, usize, usize)> {
+    let of = |op: &Op| match op {
+        Op::Bootstrap { input, output, .. } => {
+            let level = |v: &usize| circuit.program().values[*v].level;
+            Some((circuit.program().values[*input].name.clone(), level(input), level(output)))
+        }
+        _ => None,
+    };
+    circuit.program().ops.iter().filter_map(of).collect()
+}
+
+#[test]
+fn squares_without_end() {
+    for (count, bootstraps, width) in [(8, 1, 20), (13, 2, 30)] {
+        let mut b = Builder::new(&[16], count as u64);
+        rounds(&mut b, count, width);
+        let network = b.network();
+        let (circuit, _) = check(&network, &b.image, &deep(1024));
+        assert_eq!(circuit.counts().bootstraps, bootstraps, "{:?}", placed(&circuit));
+        assert!(placed(&circuit).iter().all(|(_, before, after)| *before == 2 && *after <= 10));
+        // The same circuit from what the search chose.
+        let again =
+            Circuit::rebuild(&network, circuit.options(), circuit.params(), circuit.choices()).unwrap();
+        assert_eq!(again.interface().spec(), circuit.interface().spec());
+        assert_eq!(again.counts(), circuit.counts());
+    }
+}
+
+#[test]
+fn residual_convolutions_over_bootstraps() {
+    let mut b = Builder::new(&[2, 8, 8], 31);
+    let mut x = b.conv(0, square_conv(2, 8, 4, 3, 1, 1));
+    for _ in 0..5 {
+        let y = b.polynomial(x, &[0.1, 0.5, 0.2]);
+        let y = b.conv(y, square_conv(4, 8, 4, 3, 1, 1));
+        x = b.add(y, x);
+    }
+    let x = b.polynomial(x, &[0.1, 0.4, 0.1, -0.02]);
+    let x = b.conv(x, square_conv(4, 8, 6, 3, 2, 1));
+    let x = b.polynomial(x, &[0.0, 0.0, 1.0]);
+    b.dense(x, 10);
+    let (circuit, _) = check(&b.network(), &b.image, &deep(1024));
+    assert!(circuit.counts().bootstraps >= 1, "{:?}", circuit.report().operations);
+}
+
+#[test]
+fn what_bootstraps_cannot_do_is_refused() {
+    let mut b = Builder::new(&[16], 3);
+    rounds(&mut b, 9, 20);
+    let network = b.network();
+    let fails = |options: &PackedOptions| Circuit::compile(&network, options).err().unwrap().to_string();
+    let secure = fails(&PackedOptions { security: 128, ..deep(1024) });
+    assert!(secure.contains("ring degree 65536"), "{secure}");
+    let hidden = fails(&PackedOptions { hide_weights: true, ..deep(1024) });
+    assert!(hidden.contains("hides weights"), "{hidden}");
+    let fine = fails(&PackedOptions { precision_bits: 30, ..deep(1024) });
+    assert!(fine.contains("less precise"), "{fine}");
+    let few = fails(&PackedOptions { key_bytes: Some(1000), ..deep(1024) });
+    assert!(few.contains("key_bytes"), "{few}");
+
+    let circuit = Circuit::compile(&network, &deep(1024)).unwrap();
+    let rebuilt = |bootstraps: Bootstraps| {
+        let choices = Choices { bootstraps: Some(bootstraps), ..circuit.choices() };
+        Circuit::rebuild(&network, circuit.options(), circuit.params(), choices).map(drop)
+    };
+    let good = circuit.choices().bootstraps.unwrap();
+    rebuilt(good.clone()).unwrap();
+    let bad = [
+        Bootstraps { values: Vec::new(), ..good.clone() },
+        Bootstraps { values: vec![usize::MAX], ..good.clone() },
+        Bootstraps { values: [good.values.clone(), good.values.clone()].concat(), ..good.clone() },
+        Bootstraps { values: vec![1], ..good.clone() },
+        Bootstraps { slots: 8, ..good.clone() },
+        Bootstraps { slots: 100, ..good.clone() },
+        Bootstraps { slots: 1 << 40, ..good.clone() },
+    ];
+    for b in bad {
+        assert!(rebuilt(b.clone()).is_err(), "{b:?}");
+    }
+}
+
+#[test]
+fn a_server_without_the_pair_of_the_ephemeral_secret_says_so() {
+    let mut b = Builder::new(&[16], 8);
+    rounds(&mut b, 8, 20);
+    let circuit = Arc::new(Circuit::compile(&b.network(), &deep(512)).unwrap());
+    let mut prg = hushnet_ring::Prg::from_seed([4; 16]);
+    let client = Client::new(&circuit, &mut prg).unwrap();
+    let mut keys = client.keys(&mut prg).unwrap();
+    keys.encapsulation = None;
+    let server = Server::new(&circuit).unwrap();
+    let uploads = client.encrypt(&b.image, &mut prg).unwrap();
+    let refused = server.evaluate(uploads, &keys, &mut prg);
+    assert!(matches!(refused, Err(PackedError::Message { what: "the bootstrapping keys", .. })));
+}
