@@ -92,13 +92,15 @@ pub struct Prediction {
     pub setup: PhaseCost,
     /// The first group of images, stage by stage.
     pub stages: Vec<PhaseCost>,
+    /// What of every stage is OTs that it ensures for later stages: nothing but for stages in front of ciphertexts.
+    pub ahead: Vec<PhaseCost>,
     /// The first group in all, its announcement included.
     pub total: PhaseCost,
     /// Work of the OT extensions in every stage, both directions together.
     pub extensions: Vec<Extensions>,
     /// AND gates garbled in every stage.
     pub gates: Vec<u64>,
-    /// Bytes of stages with ciphertexts in it: linear layers, products of matrices.
+    /// Bytes of linear layers and products of matrices in it, without OTs that they ensure for later stages.
     pub he_bytes: u64,
     /// Bytes of everything else in it.
     pub ot_bytes: u64,
@@ -112,19 +114,29 @@ pub fn predict(plan: &TwoPartyPlan, layers: &Layers, kind: OtKind, images: usize
     let begin = account.begin(images);
     let mut extensions = Vec::with_capacity(plan.stages().len());
     let mut gates = Vec::with_capacity(plan.stages().len());
-    let stages: Vec<PhaseCost> = (0..plan.stages().len())
+    let (stages, ahead): (Vec<PhaseCost>, Vec<PhaseCost>) = (0..plan.stages().len())
         .map(|i| {
             let (before, garbled) = (Extensions::of(&account.model), account.model.gates());
-            let traffic = account.stage(plan, layers, i, images);
+            let [mut traffic, ahead] = account.parts(plan, layers, i, images);
             extensions.push(Extensions::of(&account.model).since(&before));
             gates.push(account.model.gates() - garbled);
-            traffic
+            traffic += ahead;
+            (traffic, ahead)
         })
-        .collect();
+        .unzip();
     let mut total = begin;
     stages.iter().for_each(|s| total += *s);
-    let he_bytes = layers.shapes().map(|(index, _)| stages[index].bytes()).sum();
-    Prediction { setup, stages, total, extensions, gates, he_bytes, ot_bytes: total.bytes() - he_bytes }
+    let he_bytes = layers.shapes().map(|(i, _)| stages[i].bytes() - ahead[i].bytes()).sum();
+    Prediction {
+        setup,
+        stages,
+        ahead,
+        total,
+        extensions,
+        gates,
+        he_bytes,
+        ot_bytes: total.bytes() - he_bytes,
+    }
 }
 
 /// The OT extension that sends less for a session of one group of `images` images: SoftSpoken for small ones, silent for others. The silent
@@ -228,11 +240,16 @@ impl Account {
         index: usize,
         images: usize,
     ) -> PhaseCost {
+        let [mut traffic, ahead] = self.parts(plan, layers, index, images);
+        traffic += ahead;
+        traffic
+    }
+
+    /// A stage's own messages, and those of the OTs that it ensures for later stages.
+    fn parts(&mut self, plan: &TwoPartyPlan, layers: &Layers, index: usize, images: usize) -> [PhaseCost; 2] {
         let ahead = self.ahead(plan, layers, index, images);
-        self.count(|m| {
-            protocol(plan, layers, (index, images), m);
-            m.ensure(ahead);
-        })
+        let own = self.count(|m| protocol(plan, layers, (index, images), m));
+        [own, self.count(|m| m.ensure(ahead))]
     }
 }
 

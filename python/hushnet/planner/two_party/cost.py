@@ -71,6 +71,10 @@ class Traffic:
     down: int = 0
     rounds: int = 0
 
+    def without(self, part: Traffic) -> Traffic:
+        """What is left of it beside a part."""
+        return Traffic(self.up - part.up, self.down - part.down, self.rounds - part.rounds)
+
 
 @dataclass(frozen=True)
 class StageCost:
@@ -192,8 +196,8 @@ def account(document: Document, unit: dict[str, Any], images: int = 1, handle: _
     ]
     first = _first_layer(document, unit)
     suffix = EXTENSIONS.get(told["extension"], "silent_medium")
-    for stage, phase, extensions, gates, work in zip(
-        document["stages"], told["stages"], told["extensions"], told["gates"], told["work"]
+    for stage, phase, later, extensions, gates, work in zip(
+        document["stages"], told["stages"], told["ahead"], told["extensions"], told["gates"], told["work"]
     ):
         linear = stage["kind"] in ENCRYPTED
         traffic, packing = _traffic(phase), {}
@@ -211,9 +215,9 @@ def account(document: Document, unit: dict[str, Any], images: int = 1, handle: _
         )
         if linear:
             compute, first = compute + first, 0.0
-        stages.append(
-            StageCost(traffic if linear else Traffic(), Traffic() if linear else traffic, compute, packing, work)
-        )
+        # what a stage with ciphertexts ensures for later ones is oblivious transfers, as all of another stage
+        he = traffic.without(_traffic(later)) if linear else Traffic()
+        stages.append(StageCost(he, traffic.without(he), compute, packing, work))
     setup, total = _traffic(told["setup"]), _traffic(told["total"])
     spent = [t for s in stages for t in (s.he, s.ot)]
     begin = Traffic(*(getattr(total, f) - sum(getattr(t, f) for t in spent) for f in ("up", "down", "rounds")))
