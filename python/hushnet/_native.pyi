@@ -56,8 +56,8 @@ class Plan:
         """What follows exactly from the plan, as JSON.
 
         ``cost``: of a session that runs so many images, ``setup``, ``stages``, ``stage_setups`` and ``total``, each with ``bytes_up``, ``bytes_down``
-        and ``rounds``. ``two_party``, of one group of images: ``setup``, ``stages``, ``total``, ``he_bytes``, ``ot_bytes``, ``extensions`` (work of the
-        OT extensions, stage by stage), ``gates``, ``extension``, ``peak_elements``, and ``work`` by stage for one image (bits ``compared``, values
+        and ``rounds``. ``two_party``, of one group of images: ``setup``, ``stages``, ``ahead`` (what of every stage is OTs
+        that it ensures for later ones), ``total``, ``he_bytes``, ``ot_bytes``, ``extensions`` (work of the OT extensions, stage by stage), ``gates``, ``extension``, ``peak_elements``, and ``work`` by stage for one image (bits ``compared``, values
         ``selected`` and ``truncated``). ``non_interactive``, of a block: ``traffic``, ``counted``, ``peak_bytes``, ``images``, and with weights
         ``tracks`` of errors or ``packed``, the report of a circuit.
         """
@@ -388,7 +388,7 @@ def linear_parameters(
 def linear_norm(method_name: str, geometry_json: str, ring_degree: int, weights: NDArray[np.int16]) -> float:
     """Norm of the weights that a method's noise rests on; ``weights`` are flat, in the plan's order."""
 
-def packed_layer_cost(geometry_json: str, ring_degree: int, ring_bits: int) -> dict[str, int]:
+def packed_layer_cost(geometry_json: str, ring_degree: int, ring_bits: int, weight_l2: float) -> dict[str, int]:
     """``tiles``, ``input_polys``, ``output_polys``, ``products``, ``weight_polys``, ``prepared_bytes``, ``outputs``, ``bytes_up`` and ``bytes_down``
     of a packed layer for one image; ValueError when it does not fit."""
 

@@ -6,6 +6,7 @@ import hushnet
 import numpy as np
 import pytest
 from hushnet.planner.two_party import prepared
+from hushnet.reference import methods
 
 from tests.frontend.harness import Net
 from tests.two_party_plan.test_means import EACH, HEADS, ROWS, attention, compiled, off, sequences
@@ -30,8 +31,10 @@ def test_layers_of_attention_are_one_and_send_fewer_bytes(monkeypatch: pytest.Mo
     apart = compiled(net, data)
     assert layers(apart.plan) == [HEADS * EACH] * 3
     sent = [sum(m.plan.predicted[k] for k in ("bytes_up", "bytes_down")) for m in (whole, apart)]
-    # two requests of 2048 words of 50 bits less, and two answers
-    assert sent[1] - sent[0] > 2 * 2048 * 50 / 8 * 1.5
+    # two requests less, and two answers, of 2048 words each
+    (_, first), *_ = whole.plan.linear_stages()
+    words = methods.ciphertexts("cheetah", 2048, whole.plan.part["ring_bits"], first["weight_l2"])
+    assert sent[1] - sent[0] > 2 * 2048 * (words.modulus_bits + words.response_bits) / 8 * 0.95
 
 
 def test_layers_that_anything_else_reads_stay_apart() -> None:

@@ -35,10 +35,10 @@ def test_the_planner_has_a_row_for_every_method_of_the_run_time_and_no_other():
         methods.ciphertexts("novel", 2048, 24, 256.0)
 
 
-def network():
-    b = Builder((3, 8, 8), seed=9)
-    b.conv(6).op("relu").conv(8).op("relu")
-    b.op("reduce_mean", (8,), axes=[1, 2]).dense(5)
+def network(inputs=3, first=6, second=8):
+    b = Builder((inputs, 8, 8), seed=9)
+    b.conv(first).op("relu").conv(second).op("relu")
+    b.op("reduce_mean", (second,), axes=[1, 2]).dense(5)
     return b.done()
 
 
@@ -236,7 +236,8 @@ def test_what_convfhe_answers_with_costs_merged_or_not(shape, outputs, kernel, m
 
 
 def test_the_planner_has_the_memory_that_a_forced_method_has():
-    graph = network()
+    # of so many channels that rotation-free layers send least
+    graph = network(64, 64, 64)
     options = {"trust": "two-party", "calibration": images(graph, 2), "queries": 10**6}
 
     def needed(p):

@@ -100,7 +100,7 @@ def test_the_plan_says_who_costs_what():
     bits = plan.part["ring_bits"]
     he = 0
     for stage in linear:
-        figures = _native.packed_layer_cost(json.dumps(stage["geometry"]), plan.ring_degree, bits)
+        figures = _native.packed_layer_cost(json.dumps(stage["geometry"]), plan.ring_degree, bits, stage["weight_l2"])
         he += figures["bytes_up"] + figures["bytes_down"]
         assert 0 < off_fraction(plan, stage) < 0.1
     assert predicted["he_bytes"] == he

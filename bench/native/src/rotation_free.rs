@@ -197,7 +197,7 @@ impl Case<'_> {
             "ring_degree": 2048, "modulus_bits": 50, "insecure": false, "seconds": least.value(),
             "setup_seconds": {"server": prepare, "client": 0.0}, "bytes_up": up, "bytes_down": down, "bytes_setup": 32 + 12800,
             "operations": {"server": operations(TallyCounts { ntt: i + o, intt: 2 * o, products: 2 * p + 2 * o, rotations: 0 })},
-            "off_by_one_fraction": linear.params().spec().off_by_one_fraction(),
+            "off_by_one_fraction": linear.params().off_by_one_fraction(),
         }))
     }
 
@@ -238,7 +238,7 @@ impl Case<'_> {
                 "ring_degree": 4096, "modulus_bits": 50, "insecure": false, "seconds": least.value(),
                 "setup_seconds": {"server": prepare, "client": made},
                 "operations": {"server": operations(cost.server_online), "client": operations(cost.client_online)},
-                "off_by_one_fraction": linear.design().params().spec().off_by_one_fraction(),
+                "off_by_one_fraction": linear.design().params().off_by_one_fraction(),
             }),
             costs(&cost),
         ))

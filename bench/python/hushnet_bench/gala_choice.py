@@ -104,4 +104,4 @@ def coefficients(geometry: str, repeats: int, ring_bits: int = 20, unit: Row | N
 
 def cheetah(geometry: str, server: float, client: float) -> float:
     """Seconds of the longest chain of a layer by cheetah."""
-    return pipelined(client + server, client, _native.packed_layer_cost(geometry, 2048, 20)["tiles"])
+    return pipelined(client + server, client, _native.packed_layer_cost(geometry, 2048, 20, 1024.0)["tiles"])

@@ -50,18 +50,19 @@ fn linear_norm(
 }
 
 /// What a packed layer costs for one image: `tiles`, `input_polys`, `output_polys`, `products`, `spaced_products` (those of them with weights of few values), `weight_polys`, `prepared_bytes` (weights in evaluation form), `outputs` and the
-/// bytes of all requests (`bytes_up`) and answers (`bytes_down`); ValueError when the layer does not fit the ring degree.
+/// bytes of all requests (`bytes_up`) and answers (`bytes_down`) with weights of such a norm; ValueError when the layer does not fit the ring degree.
 #[pyfunction]
 fn packed_layer_cost<'py>(
     py: Python<'py>,
     geometry_json: &str,
     ring_degree: usize,
     ring_bits: u32,
+    weight_l2: f64,
 ) -> PyResult<Bound<'py, PyDict>> {
     let shape = geometry(geometry_json)?;
     let packing = choose_layout(&shape, ring_degree).map_err(refused)?;
     let context = PackedContext::new(ring_degree).map_err(refused)?;
-    let client = CheetahClient::new(&context, &shape, ring_bits, 1.0).map_err(refused)?;
+    let client = CheetahClient::new(&context, &shape, ring_bits, weight_l2).map_err(refused)?;
     let cost = packing.cost();
     let spaced = prepared_bytes(&packing) < packing.prepared_bytes();
     let figures = PyDict::new(py);
@@ -75,7 +76,7 @@ fn packed_layer_cost<'py>(
         ("prepared_bytes", prepared_bytes(&packing)),
         ("outputs", packing.output_len()),
         ("bytes_up", packing.tiles() * client.request_len()),
-        ("bytes_down", (0..packing.tiles()).map(|tile| client.answer_len(tile)).sum()),
+        ("bytes_down", packing.tiles() * client.answer_len()),
     ] {
         figures.set_item(name, value)?;
     }

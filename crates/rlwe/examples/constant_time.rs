@@ -105,12 +105,11 @@ fn packed() {
     let (mut s0, mut s1) = (vec![0; 4096], vec![0; 4096]);
     server.combine(&[&c0], &[&a], &[&weights], &mut s0, &mut s1).unwrap();
     let places: Vec<usize> = (0..4096).step_by(5).collect();
-    let [mut answer, mut own, mut out] = [(); 3].map(|()| vec![0; places.len()]);
-    server.answer(&p, &mut prg, &mut s0, &mut s1, &places, &mut answer, &mut own).unwrap();
+    let [mut own, mut out] = [(); 2].map(|()| vec![0; places.len()]);
+    server.answer(&p, &mut prg, &mut s0, &mut s1, &places, &mut own).unwrap();
     // The answer travels.
-    publish(&answer);
     publish(&s1);
-    client.open(&p, &s1, &answer, &places, &mut out).unwrap();
+    client.open(&p, &s1, &places, &mut out).unwrap();
 }
 
 /// Products of shares: key, public and merging keys, encryption, plain polynomials, merging, the server's answer, opening.

@@ -21,8 +21,6 @@ pub const SHARE_R: Kind = Kind("R of a batch answer");
 pub const PACKED_MASK: Kind = Kind("a of a packed ciphertext");
 /// Coefficient-packed: u of an answer.
 pub const PACKED_RERANDOMISER: Kind = Kind("re-randomiser of a packed answer");
-/// Coefficient-packed: the words of R.
-pub const PACKED_R: Kind = Kind("R of a packed answer");
 /// Products of shares: limbs of `a` of requests and of the public key.
 pub const WIDE_MASK: Kind = Kind("a of a wide ciphertext");
 /// Products of shares: u of an answer.

@@ -49,7 +49,7 @@ fn made() -> Result<World, CipherError> {
     let (mut mask, mut request) = (vec![0; DEGREE], vec![0; DEGREE]);
     packed.mask_hat(&[2; 32], 0, 0, &mut mask)?;
     client.encrypt_into(&params, &mask, &[9; DEGREE], &mut prg, &mut request)?;
-    let answer = vec![5; 2 * DEGREE];
+    let answer = vec![5; DEGREE];
     let batch = BatchContext::new(BATCH_DEGREE)?;
     // Any words of the width are a key.
     let mut share_key = vec![0; BATCH_DEGREE];
@@ -65,7 +65,7 @@ fn made() -> Result<World, CipherError> {
     one.pack(&one.uniform(&[7; 32], 1)?, &mut poly)?;
     let messages = [
         [&[1; 32], packed_words(&public.pk0, PRIME_BITS)?.as_slice()].concat(),
-        packed_words(&request, PRIME_BITS)?,
+        packed_words(&request, params.request_bits())?,
         packed_words(&answer, params.response_bits())?,
         [&[3; 32], packed_words(&share_key, key_bits)?.as_slice()].concat(),
         keys.to_bytes()?,
@@ -101,14 +101,13 @@ fn read(w: &World, which: usize, message: &[u8]) -> Result<(), CipherError> {
     match which {
         0 => PackedServer::new(&w.packed, &PackedPublicKey::from_bytes(&w.packed, message)?).map(drop),
         1 => {
-            let mut c0 = unpacked(message, DEGREE, PRIME_BITS)?;
+            let mut c0 = unpacked(message, DEGREE, w.params.request_bits())?;
             w.server.absorb(&w.params, &[7; DEGREE], &mut c0)
         }
         2 => {
-            let words = unpacked(message, 2 * DEGREE, w.params.response_bits())?;
-            let (c0, c1) = words.split_at(DEGREE);
+            let c1 = unpacked(message, DEGREE, w.params.response_bits())?;
             let (places, mut out) = ((0..DEGREE).collect::<Vec<_>>(), [0; DEGREE]);
-            w.client.open(&w.params, c1, c0, &places, &mut out)?;
+            w.client.open(&w.params, &c1, &places, &mut out)?;
             assert!(out.iter().all(|x| x >> w.params.ring_bits() == 0), "shares are of the ring");
             Ok(())
         }

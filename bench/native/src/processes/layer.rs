@@ -110,7 +110,7 @@ fn client(channel: &mut TcpChannel, job: &Job, inputs: &Inputs) -> Result<serde_
             channel.flush()?;
         }
         for tile in 0..layer.tiles() {
-            let mut answer = vec![0; layer.answer_len(tile)];
+            let mut answer = vec![0; layer.answer_len()];
             channel.recv(&mut answer)?;
             layer.open(&key, tile, &answer, &mut own)?;
         }
@@ -120,7 +120,7 @@ fn client(channel: &mut TcpChannel, job: &Job, inputs: &Inputs) -> Result<serde_
     let each = |bytes: u64| bytes / job.repeat as u64 - 1;
     let (up, down) =
         (each(after.bytes_sent - before.bytes_sent), each(after.bytes_received - before.bytes_received));
-    let answers: usize = (0..layer.tiles()).map(|t| layer.answer_len(t)).sum();
+    let answers = layer.tiles() * layer.answer_len();
     let as_predicted = [up, down] == [(32 + layer.tiles() * layer.request_len()) as u64, answers as u64];
     send_words(channel, &own)?;
     barrier(channel)?;
@@ -140,6 +140,7 @@ fn server(channel: &mut TcpChannel, job: &Job, inputs: &Inputs) -> Result<serde_
     let layer = CheetahLinear::new(&context, &job.geometry, &inputs.weights, &bias, job.ring_bits)?;
     let prepare = watch.seconds()[0];
     let norm = layer.params().spec().weight_l2.log2().ceil().exp2();
+    let layer = layer.stated(norm)?;
     send_words(channel, &[norm.to_bits()])?;
     let length = layer.client().request_len();
     let mut own = vec![0; layer.packing().output_len()];

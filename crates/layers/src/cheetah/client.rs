@@ -1,9 +1,9 @@
 //! The client's half of a stage: requests, opening.
 
-use super::{part_len, CheetahClient, Coefficients, Shares, TileId};
+use super::{part_len, request_len, CheetahClient, Coefficients, Shares, TileId};
 use crate::batch::{expect, LayerError};
 use hushnet_ring::{pack, Prg};
-use hushnet_rlwe::packed::{PackedClient, PRIME_BITS};
+use hushnet_rlwe::packed::PackedClient;
 use rayon::prelude::*;
 
 /// The request for a tile: every input polynomial of the client's share of the input tensor, encrypted.
@@ -18,14 +18,14 @@ pub(crate) fn encrypt_tile(
 ) -> Result<Vec<u8>, LayerError> {
     let (n, blocks) = (at.layout.degree(), at.layout.input_blocks());
     expect("input share", at.layout.input_len(), share.len())?;
-    let each = pack::packed_len(n, PRIME_BITS);
-    let mut message = vec![0; blocks * each];
+    let mut message = vec![0; request_len(at.layout, at.params)];
+    let each = message.len() / blocks;
     message.par_chunks_exact_mut(each).enumerate().try_for_each(|(i, bytes)| {
         let (mut mask, mut poly, mut c0) = (vec![0; n], vec![0; n], vec![0; n]);
         at.layout.for_each_input(tile, i, |at, e| poly[at] = share[e]);
         at.context.mask_hat(seed, stage, (tile * blocks + i) as u32, &mut mask)?;
         key.encrypt_into(at.params, &mask, &poly, &mut Prg::from_os()?, &mut c0)?;
-        pack::pack(&c0, PRIME_BITS, bytes)?;
+        pack::pack(&c0, at.params.request_bits(), bytes)?;
         Ok::<(), LayerError>(())
     })?;
     Ok(message)
@@ -79,28 +79,16 @@ impl AskTiles for CheetahClient {
         answer: &[u8],
         share: &mut [u64],
     ) -> Result<(), LayerError> {
-        let (n, r) = (self.layout.degree(), self.params.response_bits());
-        expect("answer", self.answer_len(tile), answer.len())?;
+        expect("answer", self.answer_len(), answer.len())?;
         expect("output share", self.layout.output_len(), share.len())?;
-        let mut parts = Vec::with_capacity(self.layout.output_blocks());
-        let mut rest = answer;
-        for j in 0..self.layout.output_blocks() {
-            let (part, after) = rest.split_at(part_len(&self.layout, r, tile, j));
-            parts.push(part);
-            rest = after;
-        }
-        let opened: Vec<Shares> = parts
-            .into_par_iter()
+        let opened: Vec<Shares> = answer
+            .par_chunks_exact(part_len(&self.params))
             .enumerate()
             .map(|(j, part)| {
                 let (places, elements) = self.layout.output_places(tile, j, 1);
-                let (c1_bytes, c0_bytes) = part.split_at(pack::packed_len(n, r));
-                let (mut c1, mut c0) = (vec![0; n], vec![0; places.len().next_multiple_of(8)]);
-                pack::unpack(c1_bytes, r, &mut c1)?;
-                pack::unpack(c0_bytes, r, &mut c0)?;
-                c0.truncate(places.len());
-                let mut out = vec![0; places.len()];
-                key.open(&self.params, &c1, &c0, &places, &mut out)?;
+                let (mut c1, mut out) = (vec![0; self.layout.degree()], vec![0; places.len()]);
+                pack::unpack(part, self.params.response_bits(), &mut c1)?;
+                key.open(&self.params, &c1, &places, &mut out)?;
                 Ok(elements.into_iter().zip(out).collect())
             })
             .collect::<Result<_, LayerError>>()?;

@@ -1,13 +1,13 @@
 //! The server's half of a stage: weights, answers.
 
 use super::{
-    answer_len, choose_layout, prepared_bytes, request_len, CheetahClient, Coefficients, Shares, TileId,
+    choose_layout, part_len, prepared_bytes, request_len, CheetahClient, Coefficients, Shares, TileId,
 };
 use crate::batch::{expect, Geometry, LayerError};
 use crate::layout::Layout;
 use hushnet_ring::{pack, Prg};
 use hushnet_rlwe::packed::{
-    PackedContext, PackedParams, PackedServer, PackedSpec, SpacedTransform, WeightPoly, PRIME_BITS,
+    PackedContext, PackedParams, PackedServer, PackedSpec, SpacedTransform, WeightPoly,
 };
 use rayon::prelude::*;
 use std::ops::Range;
@@ -55,14 +55,14 @@ pub(crate) fn absorb_tile(
     share: &[u64],
 ) -> Result<Vec<Pair>, LayerError> {
     let (n, blocks) = (at.layout.degree(), at.layout.input_blocks());
-    expect("request", request_len(at.layout), request.len())?;
+    expect("request", request_len(at.layout, at.params), request.len())?;
     expect("input share", at.layout.input_len(), share.len())?;
     request
-        .par_chunks_exact(pack::packed_len(n, PRIME_BITS))
+        .par_chunks_exact(request.len() / blocks)
         .enumerate()
         .map(|(i, bytes)| {
             let (mut c0, mut c1, mut poly) = (vec![0; n], vec![0; n], vec![0; n]);
-            pack::unpack(bytes, PRIME_BITS, &mut c0)?;
+            pack::unpack(bytes, at.params.request_bits(), &mut c0)?;
             at.layout.for_each_input(tile, i, |at, e| poly[at] = share[e]);
             server.absorb(at.params, &poly, &mut c0)?;
             at.context.mask_hat(seed, stage, (tile * blocks + i) as u32, &mut c1)?;
@@ -155,6 +155,15 @@ impl CheetahLinear {
         let params = PackedSpec { ring_degree: n, ring_bits, weight_l2: (largest as f64).sqrt() }.choose()?;
         let weights = Weights::Streamed(weights.to_vec());
         Ok(Self { layout, params, context: context.clone(), weights, bias: bias.to_vec() })
+    }
+
+    /// The stage with the parameters of a plan that states such a norm, which bits of requests and answers follow from: not below the weights' own.
+    ///
+    /// # Errors
+    /// What [`PackedSpec::choose`] refuses.
+    pub fn stated(mut self, weight_l2: f64) -> Result<Self, LayerError> {
+        self.params = PackedSpec { weight_l2, ..*self.params.spec() }.choose()?;
+        Ok(self)
     }
 
     fn weight_poly(&self, weights: &[i16], i: usize, j: usize) -> Result<WeightPoly, LayerError> {
@@ -261,13 +270,12 @@ impl AnswerTiles<PackedServer> for CheetahLinear {
         let inputs = absorb_tile(&at, server, (seed, stage, tile), request, share)?;
         let block = |j: usize, [mut s0, mut s1]: [Vec<u64>; 2]| {
             let (places, elements) = self.layout.output_places(tile, j, 1);
-            let (mut values, mut shares) = (vec![0; places.len()], vec![0; places.len()]);
+            let mut shares = vec![0; places.len()];
             let mut prg = Prg::from_os()?;
-            server.answer(&self.params, &mut prg, &mut s0, &mut s1, &places, &mut values, &mut shares)?;
-            Ok::<(Vec<u8>, Shares), LayerError>((
-                encode_answer(&s1, &mut values, self.params.response_bits())?,
-                elements.into_iter().zip(shares).collect(),
-            ))
+            server.answer(&self.params, &mut prg, &mut s0, &mut s1, &places, &mut shares)?;
+            let mut bytes = vec![0; part_len(&self.params)];
+            pack::pack(&s1, self.params.response_bits(), &mut bytes)?;
+            Ok::<(Vec<u8>, Shares), LayerError>((bytes, elements.into_iter().zip(shares).collect()))
         };
         let answers: Vec<Vec<(Vec<u8>, Shares)>> = self
             .groups()
@@ -279,7 +287,7 @@ impl AnswerTiles<PackedServer> for CheetahLinear {
             .collect::<Result<_, LayerError>>()?;
         let mask = hushnet_ring::low_mask(self.params.ring_bits());
         let pixels = self.layout.output_len() / self.layout.channels_out();
-        let mut message = Vec::with_capacity(answer_len(&self.layout, &self.params, tile));
+        let mut message = Vec::with_capacity(self.layout.output_blocks() * part_len(&self.params));
         for (bytes, shares) in answers.into_iter().flatten() {
             message.extend_from_slice(&bytes);
             for (e, value) in shares {
@@ -295,14 +303,4 @@ impl AnswerTiles<PackedServer> for CheetahLinear {
             Weights::Streamed(w) => 2 * w.len(),
         }
     }
-}
-
-/// c1, then the masked coefficients of c0, padded with zeros to a whole number of bytes.
-fn encode_answer(c1: &[u64], c0: &mut Vec<u64>, bits: u32) -> Result<Vec<u8>, LayerError> {
-    c0.resize(c0.len().next_multiple_of(8), 0);
-    let mut bytes = vec![0; pack::packed_len(c1.len(), bits) + pack::packed_len(c0.len(), bits)];
-    let (first, second) = bytes.split_at_mut(pack::packed_len(c1.len(), bits));
-    pack::pack(c1, bits, first)?;
-    pack::pack(c0, bits, second)?;
-    Ok(bytes)
 }

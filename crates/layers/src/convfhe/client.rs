@@ -3,6 +3,7 @@
 use super::{ConvFheClient, RING_DEGREE};
 use crate::batch::{expect, LayerError};
 use crate::cheetah::client::{encrypt_tile, AskTiles};
+use crate::cheetah::part_len;
 use hushnet_ring::pack;
 use hushnet_rlwe::one_poly::TallyCounts;
 use hushnet_rlwe::packed::PackedClient;
@@ -30,20 +31,16 @@ impl AskTiles for ConvFheClient {
         share: &mut [u64],
     ) -> Result<(), LayerError> {
         let d = &self.design;
-        let r = d.params.response_bits();
-        expect("answer", d.answer_len(tile), answer.len())?;
+        expect("answer", d.answer_len(), answer.len())?;
         expect("output share", d.layout.output_len(), share.len())?;
         let mut rest = answer;
         for g in 0..d.groups() {
-            let (part, after) = rest.split_at(d.part_len(tile, g));
+            let (part, after) = rest.split_at(part_len(&d.params));
             rest = after;
             let (places, elements) = d.places(tile, g);
-            let (c1_bytes, c0_bytes) = part.split_at(pack::packed_len(RING_DEGREE, r));
-            let (mut c1, mut c0) = (vec![0; RING_DEGREE], vec![0; places.len()]);
-            pack::unpack(c1_bytes, r, &mut c1)?;
-            pack::unpack(c0_bytes, r, &mut c0)?;
-            let mut out = vec![0; places.len()];
-            key.open(&d.params, &c1, &c0, &places, &mut out)?;
+            let (mut c1, mut out) = (vec![0; RING_DEGREE], vec![0; places.len()]);
+            pack::unpack(part, d.params.response_bits(), &mut c1)?;
+            key.open(&d.params, &c1, &places, &mut out)?;
             self.tally.add(TallyCounts { intt: 1, ..TallyCounts::default() });
             for (e, value) in elements.into_iter().zip(out) {
                 share[e] = value;

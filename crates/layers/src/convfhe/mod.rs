@@ -6,7 +6,7 @@
 //! [`hushnet_rlwe::pack_lwe`]. Up to s output polynomials travel down as one ciphertext.
 //!
 //! *What the parties see.* Server: ring-LWE ciphertexts, and switching keys, which are encryptions of images of the secret under the secret
-//! (circular security, as everywhere). Client: the merged ciphertext plus a fresh encryption of zero, its useful coefficients masked by R uniform modulo 2^r:
+//! (circular security, as everywhere). Client: c1 of the merged ciphertext plus a fresh encryption of zero:
 //! simulated by uniform words exactly as in [`hushnet_rlwe::packed`]; key switching happens before.
 //!
 //! *Noise*: that of [`hushnet_rlwe::packed`] plus [`merge_variance`], which enters the parameters as if the weights' norm were
@@ -18,10 +18,9 @@ mod server;
 pub use server::{ConvFheLinear, ConvFheSession};
 
 use crate::batch::{Geometry, LayerError};
-use crate::cheetah::Coefficients;
+use crate::cheetah::{self, Coefficients};
 use crate::layout::{Layout, LayoutPrices};
 use crate::rotation_free::MethodCost;
-use hushnet_ring::pack;
 use hushnet_ring::prime::primes_near;
 use hushnet_rlwe::one_poly::{Tally, TallyCounts};
 use hushnet_rlwe::pack_lwe::{merge_offset, merge_steps, merge_variance, MergeContext};
@@ -189,22 +188,16 @@ impl ConvFheDesign {
         (places, elements)
     }
 
-    fn part_len(&self, tile: usize, g: usize) -> usize {
-        let r = self.params.response_bits();
-        let count: usize = self.group(g).map(|j| self.layout.output_count(tile, j)).sum();
-        pack::packed_len(RING_DEGREE, r) + pack::packed_len(count, r)
-    }
-
     /// Number of bytes of the request for a tile.
     #[must_use]
     pub fn request_len(&self) -> usize {
-        self.layout.input_blocks() * pack::packed_len(RING_DEGREE, PRIME_BITS)
+        cheetah::request_len(&self.layout, &self.params)
     }
 
-    /// Bytes of the answer to a tile.
+    /// Number of bytes of the answer to a tile: c1 of every merged ciphertext.
     #[must_use]
-    pub fn answer_len(&self, tile: usize) -> usize {
-        (0..self.groups()).map(|g| self.part_len(tile, g)).sum()
+    pub fn answer_len(&self) -> usize {
+        self.groups() * cheetah::part_len(&self.params)
     }
 
     /// Operations and bytes for one image. Transforms inside automorphisms, encryption and re-randomisation are not counted apart: a
@@ -228,7 +221,7 @@ impl ConvFheDesign {
             server_online: count(c.input_polys, 2 * tiles * self.groups(), 2 * c.products, tiles * rotations),
             setup: count(c.weight_polys, 0, 0, 0),
             bytes_up: tiles * self.request_len(),
-            bytes_down: (0..tiles).map(|t| self.answer_len(t)).sum(),
+            bytes_down: tiles * self.answer_len(),
             bytes_setup: self.context.merge.keys_len(self.layout.spacing()),
         }
     }

@@ -2,6 +2,7 @@
 
 use super::{ConvFheClient, ConvFheContext, ConvFheDesign, DEFAULT_PRICES, RING_DEGREE};
 use crate::batch::{expect, Geometry, LayerError};
+use crate::cheetah::part_len;
 use crate::cheetah::server::{absorb_tile, AnswerTiles, Pair as Words};
 use crate::layout::Layout;
 use hushnet_ring::{pack, Prg};
@@ -85,6 +86,16 @@ impl ConvFheLinear {
         Ok(Self { design, weights, bias: bias.to_vec(), tally: Tally::default() })
     }
 
+    /// The stage with the parameters of a plan that states such a norm, which bits of requests and answers follow from: not below the weights' own.
+    ///
+    /// # Errors
+    /// [`LayerError::Cipher`] without parameters.
+    pub fn stated(mut self, weight_l2: f64) -> Result<Self, LayerError> {
+        let (spacing, bits) = (self.design.layout.spacing(), self.design.params.ring_bits());
+        self.design.params = ConvFheDesign::spec(spacing, bits, weight_l2)?.choose()?;
+        Ok(self)
+    }
+
     /// The weights between input block i and output block j, times 1/s.
     fn weight_poly(&self, weights: &[i16], i: usize, j: usize) -> Result<WeightPoly, LayerError> {
         let (layout, packed) = (&self.design.layout, &self.design.context.packed);
@@ -150,13 +161,13 @@ impl AnswerTiles<ConvFheSession> for ConvFheLinear {
         own: &mut [u64],
     ) -> Result<Vec<u8>, LayerError> {
         let d = &self.design;
-        let (layout, n) = (&d.layout, RING_DEGREE);
+        let layout = &d.layout;
         expect("output share", layout.output_len(), own.len())?;
         let inputs = absorb_tile(&d.places_of(), &session.server, (seed, stage, tile), request, share)?;
         self.tally.add(TallyCounts { ntt: inputs.len() as u64, ..TallyCounts::default() });
         let mask = hushnet_ring::low_mask(d.params.ring_bits());
         let pixels = layout.output_len() / layout.channels_out();
-        let mut message = Vec::with_capacity(d.answer_len(tile));
+        let mut message = Vec::with_capacity(d.answer_len());
         let mut first = 0;
         for g in 0..d.groups() {
             let starts: Vec<(usize, usize)> = d
@@ -172,17 +183,14 @@ impl AnswerTiles<ConvFheSession> for ConvFheLinear {
                 .collect::<Result<Vec<_>, LayerError>>()?;
             let [mut s0, mut s1] = session.keys.merge(list, layout.spacing(), &self.tally)?;
             let (places, elements) = d.places(tile, g);
-            let (mut values, mut shares) = (vec![0; places.len()], vec![0; places.len()]);
+            let mut shares = vec![0; places.len()];
             let mut prg = Prg::from_os()?;
             let (w0, w1) = (s0.words_mut(), s1.words_mut());
-            session.server.answer(&d.params, &mut prg, w0, w1, &places, &mut values, &mut shares)?;
+            session.server.answer(&d.params, &mut prg, w0, w1, &places, &mut shares)?;
             self.tally.add(TallyCounts { intt: 2, ..TallyCounts::default() });
             let start = message.len();
-            message.resize(start + d.part_len(tile, g), 0);
-            let r = d.params.response_bits();
-            let (c1, c0) = message[start..].split_at_mut(pack::packed_len(n, r));
-            pack::pack(w1, r, c1)?;
-            pack::pack(&values, r, c0)?;
+            message.resize(start + part_len(&d.params), 0);
+            pack::pack(w1, d.params.response_bits(), &mut message[start..])?;
             for (e, value) in elements.into_iter().zip(shares) {
                 own[e] = value.wrapping_add(self.bias[e / pixels] as u64) & mask;
             }

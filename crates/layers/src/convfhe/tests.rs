@@ -68,7 +68,7 @@ fn shares_of_merged_layers_with_exact_costs() {
             assert!(error == 0 || error == 1 || error == low_mask(bits), "{geometry:?} {e}: {error}");
             off += usize::from(error != 0);
         }
-        let predicted = linear.design().params.spec().off_by_one_fraction();
+        let predicted = linear.design().params.off_by_one_fraction();
         assert!(off as f64 <= (2.0 * predicted + 0.02) * own.len() as f64 + 3.0, "{off} {predicted}");
     }
 }

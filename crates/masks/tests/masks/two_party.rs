@@ -78,10 +78,9 @@ const OTS: Needs<'static> = &[
     (uses::PACKED_MASK, 1),
 ];
 const IKNP: Needs<'static> = &[(ot::IKNP_SENDER, 254), (ot::IKNP_RECEIVER, 508)];
-const CHEETAH: Needs<'static> =
-    &[(uses::PACKED_MASK, 9), (uses::PACKED_RERANDOMISER, 8), (uses::PACKED_R, 100)];
+const CHEETAH: Needs<'static> = &[(uses::PACKED_MASK, 9), (uses::PACKED_RERANDOMISER, 8)];
 const CONVFHE: Needs<'static> =
-    &[(uses::PACKED_MASK, 10), (uses::PACKED_RERANDOMISER, 8), (uses::PACKED_R, 100), (uses::MERGE_MASK, 2)];
+    &[(uses::PACKED_MASK, 10), (uses::PACKED_RERANDOMISER, 8), (uses::MERGE_MASK, 2)];
 const BATCH: Needs<'static> =
     &[(uses::SHARE_MASK, 200), (uses::SHARE_RERANDOMISER, 100), (uses::SHARE_R, 400)];
 const ROTATION_FREE: Needs<'static> =
@@ -275,9 +274,6 @@ fn planted_reuse_is_found_where_results_stay_right() {
     let report = planted(again, OtKind::Iknp);
     assert_found("a pad index", &report, &[ot::SENT_PAD, ot::RECEIVED_PAD]);
 
-    let report = planted(Recording::start().plant(uses::PACKED_R, 1..2), OtKind::Iknp);
-    assert_found("R in two tiles", &report, &[uses::PACKED_R]);
-
     let report = planted(Recording::start().plant(uses::PACKED_RERANDOMISER, 2..3), OtKind::Iknp);
     assert_found("u in two answers", &report, &[uses::PACKED_RERANDOMISER]);
 
@@ -301,7 +297,7 @@ fn planted_reuse_is_found_in_every_method() {
         ("gala", "ot", uses::SLOT_R),
         ("gala", "ot", uses::SLOT_FLOOD),
         ("gala", "ot", uses::SEED),
-        ("convfhe", "ot", uses::PACKED_R),
+        ("convfhe", "ot", uses::PACKED_RERANDOMISER),
         ("cheetah", "garbled", ot::GARBLED_R),
     ] {
         let net = nets::classifier(&[methods], protocol);

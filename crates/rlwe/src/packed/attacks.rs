@@ -3,7 +3,6 @@
 //! The weights are a 2x2 kernel in its places (0, 1, W, W + 1 of one polynomial), 8 bits each; the client is semi-honest: it
 //! knows its keys, masks, errors and shares, and what it received.
 
-use super::server::{Cures, Mask};
 use super::*;
 use hushnet_ring::{low_mask, sample, Prg};
 
@@ -20,6 +19,19 @@ struct World {
     server: PackedServer,
     weights: WeightPoly,
     prg: Prg,
+}
+
+/// What is left out, and what is sent that should stay.
+#[derive(Clone, Copy, Debug, PartialEq)]
+enum Fault {
+    /// Nothing: the server as it is.
+    None,
+    /// c1 is not re-randomised.
+    Bare,
+    /// c0 travels, less a multiple of 2^r / t that hides the result and not the noise.
+    MaskedResult,
+    /// c0 travels.
+    Phase,
 }
 
 /// What the client knows after a query.
@@ -47,7 +59,7 @@ impl World {
         Self { context, params, client, server, weights, prg }
     }
 
-    fn query(&mut self, number: u32, cures: Cures) -> View {
+    fn query(&mut self, number: u32, fault: Fault) -> View {
         let p = self.context.prime();
         let mut random = || -> Vec<u64> {
             let mut v = vec![0; N];
@@ -78,14 +90,32 @@ impl World {
         let places: Vec<usize> = (0..N).collect();
         let (mut values, mut own) = (vec![0; N], vec![0; N]);
         let (params, prg) = (&self.params, &mut self.prg);
-        self.server
-            .answer_with(cures, params, prg, [&mut s0, &mut s1], &places, &mut values, &mut own)
-            .unwrap();
+        if fault == Fault::Bare {
+            self.context.ntt().inverse(&mut s0).unwrap();
+            self.context.ntt().inverse(&mut s1).unwrap();
+        } else {
+            self.server.rerandomise(prg, &mut s0, &mut s1).unwrap();
+        }
+        self.server.part(params, &s0, &mut s1, &places, &mut own);
+        if matches!(fault, Fault::MaskedResult | Fault::Phase) {
+            let r = params.response_bits();
+            prg.fill_words(&mut own);
+            let hidden = if fault == Fault::Phase { 0 } else { !low_mask(r - params.ring_bits()) };
+            let switch = Switch::new(p, r);
+            let sent = |(c, mask): (&u64, &u64)| switch.apply(*c).wrapping_sub(mask & hidden) & low_mask(r);
+            values = s0.iter().zip(&own).map(sent).collect();
+        }
         self.context.ntt().inverse(&mut mask).unwrap();
         View { mask, error, c1: s1, c0: values }
     }
 
-    /// The phase of an answer, modulo 2^r: what the client decrypts.
+    /// With whole requests and ten more bits in answers than shares have: roundings then hide nothing that is not to be sent.
+    fn fine(mut self) -> Self {
+        (self.params.request_bits, self.params.response_bits) = (PRIME_BITS, RING_BITS + 10);
+        self
+    }
+
+    /// The phase of an answer, modulo 2^r, where c0 was sent; else the client's part of it.
     fn phase(&self, view: &View) -> Vec<u64> {
         let exact = &self.context.inner.exact;
         let r = self.params.response_bits();
@@ -146,24 +176,24 @@ fn solve_from_c1(world: &World, view: &View) -> Vec<[i64; 4]> {
 fn without_rerandomisation_c1_gives_the_weights() {
     let kernel = [101, -57, -127, 6];
     let mut world = World::new(kernel);
-    let view = world.query(0, Cures { rerandomise: false, mask: Mask::Full });
+    let view = world.query(0, Fault::Bare);
     assert_eq!(solve_from_c1(&world, &view), [kernel]);
     // With it, no kernel at all fits what the client sees.
     for number in 1..4 {
-        let view = world.query(number, Cures { rerandomise: true, mask: Mask::Full });
+        let view = world.query(number, Fault::None);
         assert!(solve_from_c1(&world, &view).is_empty());
     }
 }
 
 /// Fact 2: the part of the phase below 2^r / t is the noise `sum_k w_k X^k (e + rounding) + ...`, a known linear form: least
 /// squares over all coefficients of all answers.
-fn solve_from_noise(world: &mut World, cures: Cures, queries: u32) -> [f64; 4] {
+fn solve_from_noise(world: &mut World, fault: Fault, queries: u32) -> [f64; 4] {
     let (p, r) = (world.context.prime(), world.params.response_bits());
     let unit = p as f64 / f64::from(r).exp2();
     let part = 1i64 << (r - RING_BITS);
     let (mut normal, mut right) = ([[0.0; 4]; 4], [0.0; 4]);
     for number in 0..queries {
-        let view = world.query(number, cures);
+        let view = world.query(number, fault);
         for (at, phase) in world.phase(&view).iter().enumerate() {
             let low = (*phase as i64 + part / 2).rem_euclid(part) - part / 2;
             let noise = low as f64 * unit;
@@ -192,22 +222,21 @@ fn eliminate(mut a: [[f64; 4]; 4], mut b: [f64; 4]) -> [f64; 4] {
 }
 
 #[test]
-fn without_the_full_mask_noise_gives_the_weights() {
+fn where_c0_is_sent_noise_gives_the_weights() {
     let kernel = [101, -57, -127, 6];
     let wanted = kernel.map(|w| w as f64);
-    let mut world = World::new(kernel);
+    let mut world = World::new(kernel).fine();
     // Even a mask that hides the result perfectly, and re-randomisation, do not help.
-    for mask in [Mask::Multiples, Mask::Nothing] {
-        let found = solve_from_noise(&mut world, Cures { rerandomise: true, mask }, 400);
-        assert_eq!(found.map(f64::round), wanted, "{mask:?}: {found:?}");
+    for fault in [Fault::MaskedResult, Fault::Phase] {
+        let found = solve_from_noise(&mut world, fault, 400);
+        assert_eq!(found.map(f64::round), wanted, "{fault:?}: {found:?}");
     }
-    // With the full mask the low part is uniform: estimates are a few units of chance around zero, whatever the weights.
-    let found = solve_from_noise(&mut world, Cures { rerandomise: true, mask: Mask::Full }, 400);
-    let (unit, part) = (
-        world.context.prime() as f64 / f64::from(world.params.response_bits()).exp2(),
-        f64::from(RESPONSE_EXTRA_BITS).exp2(),
-    );
-    let chance = unit * part / 12f64.sqrt() / (400.0 * N as f64 * ERROR_VARIANCE).sqrt();
-    assert!(found.iter().all(|w| w.abs() < 6.0 * chance), "{found:?}, deviation {chance}");
-    assert!(6.0 * chance < 50.0);
+    // Of c1 alone the client's part is uniform: estimates are a few units of chance around zero, whatever the weights.
+    for mut world in [world, World::new(kernel)] {
+        let found = solve_from_noise(&mut world, Fault::None, 400);
+        let unit = world.context.prime() as f64 / f64::from(RING_BITS).exp2();
+        let chance = unit / 12f64.sqrt() / (400.0 * N as f64 * ERROR_VARIANCE).sqrt();
+        assert!(found.iter().all(|w| w.abs() < 6.0 * chance), "{found:?}, deviation {chance}");
+        assert!(6.0 * chance < 50.0);
+    }
 }

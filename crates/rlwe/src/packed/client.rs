@@ -1,6 +1,8 @@
 //! The client of a packed stage: encrypts its shares, reads its shares of the answers.
 
-use super::{add_mod, round_to_share, signed_mod, sub_mod, PackedContext, PackedParams, PackedPublicKey};
+use super::{
+    add_mod, check_places, round_to_share, signed_mod, sub_mod, PackedContext, PackedParams, PackedPublicKey,
+};
 use crate::{uses, CipherError};
 use hushnet_ring::ledger::{self, Tag};
 use hushnet_ring::{low_mask, sample, Prg, RingError, SmallHat};
@@ -74,7 +76,7 @@ impl PackedClient {
         Ok(PackedPublicKey { seed: *seed, pk0 })
     }
 
-    /// c0 (N words below the prime) of an encryption of `share`, N values modulo 2^l; `mask` is the evaluation form of c1.
+    /// c0 (N words of [`PackedParams::request_bits`] bits) of an encryption of `share`, N values modulo 2^l; `mask` is the evaluation form of c1.
     ///
     /// # Errors
     /// [`CipherError::Ring`] when a slice has not N elements.
@@ -94,11 +96,19 @@ impl PackedClient {
                 return Err(RingError::Length { what, expected: n, got: len }.into());
             }
         }
-        self.encrypt_message(mask, prg, |i| self.context.scale_share(share[i], params.ring_bits()), out)
+        self.encrypt_message(mask, prg, |i| self.context.scale_share(share[i], params.ring_bits()), out)?;
+        let (p, dropped) = (self.context.prime(), params.request_dropped());
+        if dropped > 0 {
+            for c in out {
+                let rounded = (*c + (1 << (dropped - 1))) >> dropped;
+                // What is rounded to p or beyond is 0, without a branch.
+                *c = rounded & ((rounded << dropped).wrapping_sub(p) >> 63).wrapping_neg();
+            }
+        }
+        Ok(())
     }
 
-    /// The client's shares of an answer: `c1` has N words of r bits, `c0` one word for every coefficient named in
-    /// `places` (below N); shares modulo 2^l in the same order.
+    /// The client's shares of the coefficients of an answer named in `places` (below N), modulo 2^l in the same order; `c1` has N words of r bits.
     ///
     /// # Errors
     /// [`CipherError::Ring`] when lengths differ or a place is not below N.
@@ -106,31 +116,17 @@ impl PackedClient {
         &self,
         params: &PackedParams,
         c1: &[u64],
-        c0: &[u64],
         places: &[usize],
         out: &mut [u64],
     ) -> Result<(), CipherError> {
         let (n, r) = (self.context.ring_degree(), params.response_bits());
-        for (what, len) in [("answer coefficients", c0.len()), ("shares", out.len())] {
-            if len != places.len() {
-                return Err(RingError::Length { what, expected: places.len(), got: len }.into());
-            }
-        }
-        if let Some(place) = places.iter().find(|p| **p >= n) {
-            return Err(RingError::Length {
-                what: "coefficient of an answer (below)",
-                expected: n,
-                got: *place,
-            }
-            .into());
-        }
+        check_places(n, places, out)?;
         let exact = &self.context.inner.exact;
         let hat = exact.words_hat(c1, r)?;
         let mut product = Zeroizing::new(vec![0; n]);
         exact.multiply_into(&hat, &self.secret, &mut product, &mut exact.scratch())?;
-        for ((o, c), place) in out.iter_mut().zip(c0).zip(places) {
-            let phase = c.wrapping_add(product[*place]) & low_mask(r);
-            *o = round_to_share(phase, r, params.ring_bits());
+        for (o, place) in out.iter_mut().zip(places) {
+            *o = round_to_share(product[*place] & low_mask(r), r, params.ring_bits());
         }
         Ok(())
     }

@@ -1,7 +1,7 @@
-//! The server of a packed stage: adds its share, multiplies by weights, re-randomises, masks.
+//! The server of a packed stage: adds its share, multiplies by weights, re-randomises, keeps its part.
 
 use super::client::PUBLIC_KEY_STAGE;
-use super::{add_mod, round_to_share, signed_mod, PackedContext, PackedParams, PackedPublicKey};
+use super::{add_mod, check_places, signed_mod, PackedContext, PackedParams, PackedPublicKey};
 use crate::{uses, CipherError};
 use hushnet_ring::{ledger, low_mask, mac, sample, simd, Prg, RingError};
 use zeroize::Zeroize;
@@ -15,32 +15,6 @@ pub struct PackedServer {
     context: PackedContext,
     pk0: Vec<u64>,
     pk1: Vec<u64>,
-}
-
-/// How R is drawn.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Mask {
-    /// Uniform modulo 2^r.
-    Full,
-    /// A multiple of 2^r / t: hides the result, not the noise.
-    #[cfg(test)]
-    Multiples,
-    /// Zero.
-    #[cfg(test)]
-    Nothing,
-}
-
-/// What keeps an answer from telling about weights. Only this crate's tests can leave anything out, to show what it is for.
-#[derive(Clone, Copy, Debug)]
-pub(super) struct Cures {
-    /// A fresh encryption of zero is added.
-    pub rerandomise: bool,
-    /// R.
-    pub mask: Mask,
-}
-
-impl Cures {
-    const ALL: Self = Self { rerandomise: true, mask: Mask::Full };
 }
 
 impl WeightPoly {
@@ -91,13 +65,15 @@ impl PackedServer {
         &self.context
     }
 
-    /// Adds the server's share (N values modulo 2^l; may be empty: all zero) to a received c0, and transforms it in place.
+    /// Adds the server's share (N values modulo 2^l; may be empty: all zero) to a received c0 (words of [`PackedParams::request_bits`] bits),
+    /// and transforms it in place.
     ///
     /// # Errors
-    /// [`CipherError::Ring`] unless both have N elements; [`CipherError::NotReduced`] when a word is not below the prime.
+    /// [`CipherError::Ring`] unless both have N elements; [`CipherError::NotReduced`] when a word stands for none below the prime.
     pub fn absorb(&self, params: &PackedParams, share: &[u64], c0: &mut [u64]) -> Result<(), CipherError> {
-        let p = self.context.prime();
-        check_reduced(c0, p)?;
+        let (p, dropped) = (self.context.prime(), params.request_dropped());
+        check_reduced(c0, ((p - 1) >> dropped) + 1)?;
+        c0.iter_mut().for_each(|c| *c <<= dropped);
         if !share.is_empty() {
             if share.len() != c0.len() {
                 return Err(RingError::Length {
@@ -130,12 +106,11 @@ impl PackedServer {
         Ok(mac::dot(simd::isa(), &self.context.inner.dot, &[c0, c1], &w, &mut [out0, out1])?)
     }
 
-    /// Turns a combined ciphertext (evaluation form, destroyed) into an answer: re-randomised, switched to 2^r, c0 masked by R
-    /// at `places`. Writes the N words of c1 and one of c0 for every place, and the server's own shares of the same places.
+    /// Turns a combined ciphertext (evaluation form, destroyed) into an answer: re-randomised, c1 switched to 2^r, N words in the place of `sum1`. Writes the
+    /// server's own shares of the coefficients at `places`; c0 does not travel.
     ///
     /// # Errors
     /// [`CipherError::Ring`] when lengths differ or a place is not below N.
-    #[allow(clippy::too_many_arguments)]
     pub fn answer(
         &self,
         params: &PackedParams,
@@ -143,64 +118,37 @@ impl PackedServer {
         sum0: &mut [u64],
         sum1: &mut [u64],
         places: &[usize],
-        c0: &mut [u64],
         share: &mut [u64],
     ) -> Result<(), CipherError> {
-        self.answer_with(Cures::ALL, params, prg, [sum0, sum1], places, c0, share)
-    }
-
-    #[allow(clippy::too_many_arguments)]
-    pub(super) fn answer_with(
-        &self,
-        cures: Cures,
-        params: &PackedParams,
-        prg: &mut Prg,
-        [sum0, sum1]: [&mut [u64]; 2],
-        places: &[usize],
-        c0: &mut [u64],
-        share: &mut [u64],
-    ) -> Result<(), CipherError> {
-        let (n, p, r) = (self.context.ring_degree(), self.context.prime(), params.response_bits());
-        for (what, len) in [("answer coefficients", c0.len()), ("shares", share.len())] {
-            if len != places.len() {
-                return Err(RingError::Length { what, expected: places.len(), got: len }.into());
-            }
-        }
-        if let Some(place) = places.iter().find(|place| **place >= n) {
-            return Err(RingError::Length {
-                what: "coefficient of an answer (below)",
-                expected: n,
-                got: *place,
-            }
-            .into());
-        }
-        if cures.rerandomise {
-            self.rerandomise(prg, sum0, sum1)?;
-        } else {
-            self.context.ntt().inverse(sum0)?;
-            self.context.ntt().inverse(sum1)?;
-        }
-        let switch = Switch::new(p, r);
-        sum1.iter_mut().for_each(|c| *c = switch.apply(*c));
-        prg.fill_words(share);
-        ledger::words(uses::PACKED_R, share);
-        for ((c, own), place) in c0.iter_mut().zip(share.iter_mut()).zip(places) {
-            let mask = match cures.mask {
-                Mask::Full => *own & low_mask(r),
-                #[cfg(test)]
-                Mask::Multiples => *own & low_mask(r) & !low_mask(r - params.ring_bits()),
-                #[cfg(test)]
-                Mask::Nothing => 0,
-            };
-            *c = switch.apply(sum0[*place]).wrapping_sub(mask) & low_mask(r);
-            *own = round_to_share(mask, r, params.ring_bits());
-        }
+        check_places(self.context.ring_degree(), places, share)?;
+        self.rerandomise(prg, sum0, sum1)?;
+        self.part(params, sum0, sum1, places, share);
         sum0.zeroize();
         Ok(())
     }
 
-    /// Adds `(pk0 u, pk1 u + e1)` with fresh small u and e1, out of evaluation form. (c0 needs no error: the mask hides it whole.)
-    fn rerandomise(&self, prg: &mut Prg, sum0: &mut [u64], sum1: &mut [u64]) -> Result<(), CipherError> {
+    /// Both parties' parts of a phase: c1 in r bits, and the server's shares.
+    pub(super) fn part(
+        &self,
+        params: &PackedParams,
+        sum0: &[u64],
+        sum1: &mut [u64],
+        places: &[usize],
+        share: &mut [u64],
+    ) {
+        let switch = |bits| Switch::new(self.context.prime(), bits);
+        let (sent, own) = (switch(params.response_bits()), switch(params.ring_bits()));
+        sum1.iter_mut().for_each(|c| *c = sent.apply(*c));
+        share.iter_mut().zip(places).for_each(|(s, place)| *s = own.apply(sum0[*place]));
+    }
+
+    /// Adds `(pk0 u, pk1 u + e1)` with fresh small u and e1, out of evaluation form. (c0 needs no error: it stays here.)
+    pub(super) fn rerandomise(
+        &self,
+        prg: &mut Prg,
+        sum0: &mut [u64],
+        sum1: &mut [u64],
+    ) -> Result<(), CipherError> {
         let (ntt, p) = (self.context.ntt(), self.context.prime());
         let mut small = vec![0i8; self.context.ring_degree()];
         sample::ternary(prg, &mut small);

@@ -18,6 +18,7 @@ from ...graph import Conv2d, Dense, Graph, Linear, Node, Op
 from ...passes.edit import fresh
 from ..ranges import plan_geometry
 from ..rewrite import consumers
+from .methods import TYPICAL_NORM
 
 # moves between the tensor and its layers, and between these and products
 MOVED = frozenset({"reshape", "transpose"})
@@ -93,7 +94,7 @@ def _cheaper(layers: list[Linear]) -> bool:
 
     def sent(geometry: object) -> float:
         try:
-            cost = _native.packed_layer_cost(json.dumps(geometry), RING_DEGREE, RING_BITS)
+            cost = _native.packed_layer_cost(json.dumps(geometry), RING_DEGREE, RING_BITS, TYPICAL_NORM)
         except ValueError:
             return math.inf
         return float(cost["bytes_up"] + cost["bytes_down"])

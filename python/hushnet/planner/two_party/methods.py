@@ -118,7 +118,7 @@ class Asked:
 
 def packed_figures(a: Asked) -> dict[str, int]:
     """Of cheetah."""
-    return _native.packed_layer_cost(a.text, a.ring_degree, a.ring_bits)
+    return _native.packed_layer_cost(a.text, a.ring_degree, a.ring_bits, a.weight_l2)
 
 
 def batch_figures(a: Asked) -> dict[str, int]:

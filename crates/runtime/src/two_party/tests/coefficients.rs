@@ -1,5 +1,6 @@
 //! Plans whose linear layers are `rotation-free` or `convfhe`, alone and beside `cheetah`.
 
+use super::super::methods::find;
 use super::networks::verify;
 use super::views::{deviation, received};
 use super::*;
@@ -28,6 +29,18 @@ pub(super) fn classifier(seed: u64) -> Net {
     net
 }
 
+/// Most results of a run that may be a unit off: a twentieth and two more, or four deviations more than the methods state, where that is more.
+pub(super) fn most_units(net: &Net, plan: &TwoPartyPlan, results: usize) -> usize {
+    let stated = |stage: &serde_json::Value| {
+        let method = find(stage["method"].as_str().unwrap()).unwrap();
+        let norm = stage["weight_l2"].as_f64().unwrap();
+        method.parameters(plan.ring_degree(), plan.ring().bits(), norm).map_or(0.0, |p| p.unit_fraction)
+    };
+    let linear = net.stages.iter().filter(|s| s["kind"] == "linear");
+    let mean = linear.map(stated).fold(0.0, f64::max) * results as f64;
+    (mean + 4.0 * mean.sqrt()).max(results as f64 / 20.0 + 2.0) as usize
+}
+
 #[test]
 fn every_method_alone_and_beside_others_with_exact_traffic() {
     for (methods, images) in [
@@ -42,7 +55,8 @@ fn every_method_alone_and_beside_others_with_exact_traffic() {
         let inputs = random_inputs(&mut net, &plan, images);
         let result = run(&plan, &inputs, images, TwoPartyOptions::default()).unwrap();
         let (units, results) = verify(&net, &plan, &inputs, images, &result);
-        assert!(units * 20 < results + 40, "{methods:?}: {units} of {results} are a unit off");
+        let most = most_units(&net, &plan, results);
+        assert!(units <= most, "{methods:?}: {units} of {results} are a unit off");
     }
 }
 

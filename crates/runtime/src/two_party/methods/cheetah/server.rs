@@ -16,7 +16,7 @@ pub(super) fn prepare(layout: Arc<Layout>, preparing: &Preparing<'_>) -> Result<
         let make = if preparing.keep[index] { CheetahLinear::new } else { CheetahLinear::streamed };
         let made = make(&layout.context, &linear.geometry.checked()?, words, &weights.bias, bits)?;
         preparing.keeps_norm(index, made.params().spec().weight_l2, "the weights")?;
-        Ok(made)
+        Ok(made.stated(linear.weight_l2)?)
     })?;
     Ok(Arc::new(CoefficientWeights { layout, stages, accept }))
 }

@@ -8,7 +8,7 @@ pub(super) mod server;
 
 use super::tiles::Tiled;
 use super::{Parameters, Places, Stages};
-use hushnet_rlwe::packed::{PackedSpec, PRIME_BITS};
+use hushnet_rlwe::packed::PackedSpec;
 
 /// The layouts of a method's stages.
 pub(super) trait Staged: Places + 'static {
@@ -26,9 +26,9 @@ pub(super) trait Staged: Places + 'static {
 pub(super) fn parameters(spec: &PackedSpec) -> Result<Parameters, String> {
     let params = spec.choose().map_err(|e| e.to_string())?;
     Ok(Parameters {
-        modulus_bits: PRIME_BITS,
+        modulus_bits: params.request_bits(),
         response_bits: params.response_bits(),
         noise_bits: spec.noise().log2(),
-        unit_fraction: spec.off_by_one_fraction(),
+        unit_fraction: params.off_by_one_fraction(),
     })
 }

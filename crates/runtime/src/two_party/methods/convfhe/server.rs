@@ -17,7 +17,8 @@ pub(super) fn prepare(layout: Arc<Layout>, preparing: &Preparing<'_>) -> Result<
         let norm = shape.design().layout().weight_norm2(words) as f64;
         preparing.keeps_norm(index, norm.sqrt(), "the weights")?;
         let make = if preparing.keep[index] { ConvFheLinear::new } else { ConvFheLinear::streamed };
-        Ok(make(&layout.context, &linear.geometry.checked()?, words, &weights.bias, bits)?)
+        Ok(make(&layout.context, &linear.geometry.checked()?, words, &weights.bias, bits)?
+            .stated(linear.weight_l2)?)
     })?;
     Ok(Arc::new(CoefficientWeights { layout, stages, accept }))
 }
