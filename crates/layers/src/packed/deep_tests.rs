@@ -67,6 +67,21 @@ fn residual_convolutions_over_bootstraps() {
     assert!(circuit.counts().bootstraps >= 1, "{:?}", circuit.report().operations);
 }
 
+/// The worst error doubles in bits at every product: of this many, one after the other, it would be infinite.
+#[test]
+fn the_worst_error_of_many_products_is_a_number() {
+    let mut b = Builder::new(&[16], 5);
+    let mut x = b.dense(0, 16);
+    for _ in 0..24 {
+        let y = b.polynomial(x, &[0.0, 0.0, 1e-4]);
+        x = b.add(y, x);
+    }
+    b.dense(x, 4);
+    let circuit = Circuit::compile(&b.network(), &deep(1024)).unwrap();
+    let report = circuit.report();
+    assert!(report.error_bound.is_finite() && report.error_expected < report.error_bound, "{report:?}");
+}
+
 #[test]
 fn what_bootstraps_cannot_do_is_refused() {
     let mut b = Builder::new(&[16], 3);

@@ -145,7 +145,11 @@ impl<'a> Simulator<'a> {
             }
             .into());
         }
-        Ok(c)
+        // A slot that is decrypted is a sum of at most N coefficients below Q, so no error is larger. Bounds of errors that double at every product
+        // stay numbers for it.
+        let most = ((self.params.ring_degree() as f64).log2() + modulus_bits).exp2();
+        let [worst, typical, hidden] = [c.worst, c.typical, c.hidden].map(|e| e.min(most));
+        Ok(Shadow { worst, typical, hidden, ..c })
     }
 
     /// Adds the errors of a key switch at a level (before rounding).
