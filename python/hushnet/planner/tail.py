@@ -153,12 +153,39 @@ def stated(
             continue
         errors = {name: error + noise for name, error in head_errors(tail, mine, exact).items()}
         most = carried(graph, tail, output, errors, limit)
-        if any(n.op == "div" for n in tail.nodes):
+        if _divided_by_their_sum(graph, tail):
             most = min(most, between(graph, tail, output, errors, exact, units or {}))
-        # behind a logarithm no rule may bound the error: what was seen stands alone
+        # behind a logarithm or another quotient no rule may bound the error: what was seen stands alone
         if math.isfinite(most):
             found[output] = most
     return found
+
+
+def _divided_by_their_sum(graph: Graph, tail: Tail) -> bool:
+    """Whether an operator divides values by what is computed from them; other terms may be added to both.
+
+    Elsewhere (a cosine of two embeddings) rows between calibration rows are not what is to be expected: halfway between
+    two directions vectors are short, and errors of their quotient larger than any that a row has.
+    """
+    made = {n.output: n for n in tail.nodes}
+
+    def above(name: str, whole: int = 0) -> set[str]:
+        """What a tensor is computed from in the tail; of tensors that are ``whole`` alone, where that is given."""
+        found, waiting = {name}, [name]
+        while waiting:
+            node = made.get(waiting.pop())
+            for given in node.inputs if node is not None else ():
+                if given not in found and (not whole or math.prod(graph.shapes[given]) == whole):
+                    found.add(given)
+                    waiting.append(given)
+        return found
+
+    divided = {n.output for n in tail.nodes if n.op == "div"}
+    pairs = [(n.inputs[0], n.inputs[1]) for n in tail.nodes if n.op == "div" and len(n.inputs) == 2]
+    # products with reciprocals, either way round
+    products = [n.inputs for n in tail.nodes if n.op == "mul" and len(n.inputs) == 2]
+    pairs += [(a, b) for first, second in products for a, b in ((first, second), (second, first)) if above(b) & divided]
+    return any(above(a, math.prod(graph.shapes[a])) & above(b) for a, b in pairs)
 
 
 def between(
