@@ -204,7 +204,11 @@ def test_options_that_one_trust_model_has_stand_in_its_panel_and_the_others_do_n
         "queries",
         "sums",
     }
-    assert {k for k, v in panels["compile"].items() if v == NON_INTERACTIVE} == {"activation", "hide_weights"}
+    assert {k for k, v in panels["compile"].items() if v == NON_INTERACTIVE} == {
+        "activation",
+        "bootstrap",
+        "hide_weights",
+    }
     assert {k for k, v in panels["infer"].items() if v} == {
         "setups",
         "setups_quota",

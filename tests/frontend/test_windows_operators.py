@@ -93,7 +93,11 @@ def volumes(draw):
 @slow
 @given(volumes())
 def test_convolution_over_three_axes(model):
-    assert len(linears(agree(model))) == 1
+    found = linears(agree(model))
+    # Taps may meet padding alone: what is then left is no layer, and no input changes it.
+    x = images(model)
+    still = all((a == b).all() for a, b in zip(expected(model, x), expected(model, {k: v + 1 for k, v in x.items()})))
+    assert len(found) == 1 or (still and not found)
 
 
 @st.composite

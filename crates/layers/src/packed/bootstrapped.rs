@@ -15,6 +15,8 @@ use std::sync::Arc;
 
 /// Ring degree of the secure parameters that bootstraps fit into.
 const DEGREE: usize = 1 << 16;
+/// Bits that an error may be too large by and still tell something: beyond, it is no error of values.
+const BEYOND_BITS: f64 = 64.0;
 /// By how much the slots of bootstraps grow where few are not precise enough.
 const MORE_SLOTS: usize = 8;
 /// Fewest slots of a bootstrap.
@@ -81,7 +83,13 @@ impl Search<'_> {
             let error = found.outcomes.last().map_or(0.0, |o| o.expected);
             if error > self.target() {
                 let missing = (error / self.target()).log2();
-                return Err(format!("the output is {missing:.1} bits less precise than asked for"));
+                return Err(if missing < BEYOND_BITS {
+                    format!("the output is {missing:.1} bits less precise than asked for")
+                } else {
+                    "errors grow beyond all values from layer to layer: sums of what a layer reads and gives (residual), \
+                     or activations of a lower degree, keep them small"
+                        .into()
+                });
             }
             let bytes = found.key_bytes(false);
             if bytes <= limit {
