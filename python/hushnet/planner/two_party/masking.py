@@ -12,7 +12,6 @@ holds stays the server's.
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import replace
 
@@ -21,10 +20,9 @@ import numpy as np
 from ...graph import Conv2d, Graph, Linear, Node, Op
 from ...passes.edit import fresh
 from .curves import COPIES
-from .rows import DEPTH, before_layers
+from .hidden import MASKING, depth, without_hidden
+from .rows import before_layers
 
-# a number added to a score that is below this one is a mask
-MASKING = -1000.0
 # moves behind which a selected constant is still one
 MOVED = COPIES | {"transpose", "gather", "slice"}
 
@@ -36,7 +34,7 @@ def bounded_masks(graph: Graph, reach: Callable[[Graph], Mapping[str, float]]) -
         reach: largest absolute values of a graph's tensors, or nothing; called only for a graph with masks.
     """
     inner = before_layers(graph)
-    graph = public_patterns(graph, inner)
+    graph = without_hidden(public_patterns(graph, inner), inner, reach)
     known, made = set(graph.inputs), {n.output: n for n in graph.nodes}
     for node in graph.nodes:
         if isinstance(node, Op) and (all(t in known for t in node.inputs) or _constant(node)):
@@ -63,9 +61,9 @@ def bounded_masks(graph: Graph, reach: Callable[[Graph], Mapping[str, float]]) -
             node = _bounded(graph, nodes, node, (scores, masks), size, proven)
         elif isinstance(node, Op) and node.output in chosen:
             scores, masks = chosen[node.output]
-            depth = _depth(max(limits[t] for t in scores))
+            deepest = depth(max(limits[t] for t in scores))
             cut = {t: fresh(graph, f"{t}.bounded", graph.shapes[t]) for t in masks}
-            nodes += [Op(f"{t}.bounded", "clip", [t], c, {"min": -depth, "max": None}) for t, c in cut.items()]
+            nodes += [Op(f"{t}.bounded", "clip", [t], c, {"min": -deepest, "max": None}) for t, c in cut.items()]
             node = replace(node, inputs=[cut.get(t, t) for t in node.inputs])
         nodes.append(node)
     graph.nodes = nodes
@@ -91,14 +89,6 @@ def _terms(tensor: str, made: Mapping[str, Node], known: set[str]) -> tuple[list
         else:
             scores.append(name)
     return scores, masks
-
-
-def _depth(size: float) -> float:
-    """How far a mask reaches down: twice the scores' size below a row's largest mask an element is below any score.
-
-    Clients are told this number, so it is a power of two.
-    """
-    return 2.0 ** math.ceil(math.log2(2.0 * size + DEPTH + 1.0))
 
 
 def _is_sum(tensor: str, made: Mapping[str, Node]) -> bool:
@@ -127,13 +117,13 @@ def _bounded(
     row = tuple(1 if a == node.attrs["axis"] % len(shape) else n for a, n in enumerate(shape))
     top = put("reduce_max", [mask], "mask.top", row, axes=[node.attrs["axis"] % len(shape)])
     below = put("sub", [mask, put("broadcast", [top], "mask.tops")], "mask.below")
-    depth = _depth(size)
-    mask = put("clip", [below], "mask.bounded", min=-depth, max=0.0)
+    deepest = depth(size)
+    mask = put("clip", [below], "mask.bounded", min=-deepest, max=0.0)
     total = scores[0]
     for other in scores[1:]:
         total = put("add", [total, other], "scores")
     total = put("add", [total, mask], "masked")
-    proven |= {mask: depth, total: size + depth}
+    proven |= {mask: deepest, total: size + deepest}
     return replace(node, inputs=[total])
 
 
