@@ -19,7 +19,7 @@ def test_two_network_namespaces_take_the_predicted_time() -> None:
     x = data.synthetic((1, 28, 28), 1, seed=2).astype(np.float32)
 
     def run() -> tuple[float, float]:
-        (seconds, _), real = two_party_network.in_namespaces(model, x, "1mbit,10ms")
+        (seconds, _), real = two_party_network.in_namespaces(model, x, "4mbit,10ms")
         return seconds, two_party_network.predicted(model, real, cost.unit_costs())
 
     try:
