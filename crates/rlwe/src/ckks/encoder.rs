@@ -409,6 +409,17 @@ impl Encoder {
         Ok(position.flat_map(|i| [buffer.re[i], buffer.im[i]]).collect())
     }
 
+    /// Whether `slots`, decoded from `p` by any of the above, can be a message. Decrypted under another secret than the ciphertext's, or with a
+    /// key switched by one, coefficients are uniform modulo Q: their root mean square is Q / sqrt(12). A message's is scale / sqrt(N) times that
+    /// of its slots (Parseval), which lie below Q / (2 scale): at most Q / (2 sqrt(N)). Q / 8 stands between the two from N = 64 on, also where
+    /// half of the variance lies in imaginary parts that were left out.
+    #[must_use]
+    pub fn is_message(&self, p: &Plaintext, slots: &[f64]) -> bool {
+        let squares: f64 = slots.iter().map(|v| v * v).sum();
+        let mean = squares / (self.fft.slots() * self.params.ring_degree()) as f64;
+        0.5 * mean.log2() + p.scale.log2() < self.params.modulus_bits(p.level) - 3.0
+    }
+
     fn check_complex(&self) -> Result<(), CkksError> {
         match self.params.ring() {
             Ring::Cyclotomic => Ok(()),

@@ -13,7 +13,7 @@ use crate::compute::Compute;
 use crate::error::{Error, ProtocolError, TransportError};
 use crate::io::{self, Input, Marked, OnProgress, Progress};
 use crate::plan::{self, Plan, PlanOptions};
-use crate::program::{self, Data, Monitor, Overruns, Place, Slot, Values};
+use crate::program::{self, Data, Monitor, Overruns, Place, RangeError, Slot, Values};
 use crate::session::client::half::Half;
 use crate::session::client::{receive_plan, ClientSession};
 use crate::trace::{peak_memory, since, RangeTrace};
@@ -43,7 +43,7 @@ pub struct NonInteractiveClient {
     channel: Option<Box<dyn Channel>>,
     plan: NonInteractivePlan,
     engine: Box<dyn ClientEngine>,
-    secret: SecretKey,
+    pub(super) secret: SecretKey,
     prg: Prg,
     compute: Compute,
     next_block: u32,
@@ -178,12 +178,13 @@ impl NonInteractiveClient {
             .collect();
         let start = Instant::now();
         let before: Traffic = channel.traffic();
+        let mut messages = true;
         for block in 0..blocks {
             let first = block * size;
             let count = size.min(images - first);
             let values = io::load(plan.tensors(), plan.inputs(), given, (first, count));
             let mut work = (values, Monitor::new(plan.tensors().len(), count));
-            self.block(channel, plan, (block, blocks), &mut work, &mut trace, progress)?;
+            messages &= self.block(channel, plan, (block, blocks), &mut work, &mut trace, progress)?;
             io::store(plan.tensors(), plan.outputs(), &work.0, &mut outputs, (first, count));
             monitors.push((first, work.1));
         }
@@ -192,7 +193,9 @@ impl NonInteractiveClient {
         (trace.bytes_up, trace.bytes_down) = (after.sent - before.sent, after.received - before.received);
         trace.seconds = since(start);
         trace.peak_memory_bytes = peak_memory();
-        Ok((outputs, trace, Overruns::of(&monitors, plan.tensors(), &places(plan)).error()))
+        let mark = Overruns::of(&monitors, plan.tensors(), &places(plan)).error();
+        // Noise exceeds every bound, so that there is a mark.
+        Ok((outputs, trace, mark.map(|e| RangeError { answer: e.answer || !messages, ..e })))
     }
 
     fn client_stages(
@@ -217,7 +220,7 @@ impl NonInteractiveClient {
         work: &mut (Values<'_>, Monitor),
         trace: &mut NonInteractiveTrace,
         progress: &mut OnProgress<'_>,
-    ) -> Result<(), Error> {
+    ) -> Result<bool, Error> {
         let stages = plan.spec().stages.len();
         let mut tell = |stage: usize, name: &str, tile: usize, tiles: usize| {
             if progress(&Progress { block, blocks, stage, stages, name, tile, tiles }).is_break() {
@@ -252,6 +255,7 @@ impl NonInteractiveClient {
             rows.zeroize();
         }
         trace.encrypt_seconds += since(start);
+        let mut messages = true;
         for (number, link) in plan.downloads().iter().enumerate() {
             let parcel = Parcel::new(plan.params(), link, false);
             let mut data = vec![0.0; link.elements * images];
@@ -264,7 +268,7 @@ impl NonInteractiveClient {
                 let payload =
                     frame.expect_payload(Kind::Response, number as u32, tile as u32, parcel.payload(tile))?;
                 let range = parcel.range(tile);
-                self.compute.run(|| -> Result<(), Error> {
+                messages &= self.compute.run(|| -> Result<bool, Error> {
                     let ciphertexts = read_parcel(plan.params(), link, &parcel, false, payload)?;
                     self.engine.decrypt(&self.secret, range.start, &ciphertexts, (&mut data, images))
                 })?;
@@ -279,7 +283,7 @@ impl NonInteractiveClient {
         let start = Instant::now();
         self.client_stages(plan, plan.model().before..plan.client().stages().len(), work)?;
         trace.decrypt_seconds += since(start);
-        Ok(())
+        Ok(messages)
     }
 
     fn encrypt(

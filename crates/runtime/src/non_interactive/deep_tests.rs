@@ -7,6 +7,7 @@ use super::*;
 use crate::wire::{Frame, FrameBuilder, Kind};
 use crate::{Compute, Error, Input, InputData};
 use hushnet_layers::packed::{Bootstrapping, GraphSpec, PackedOptions};
+use hushnet_ring::Prg;
 use hushnet_rlwe::ckks::client::KeyGenerator;
 use serde_json::{json, Value};
 use std::collections::BTreeMap;
@@ -81,6 +82,22 @@ fn bootstrapped_sessions_answer_within_their_error_with_exact_bytes_and_counts()
     let public = NonInteractivePlan::from_bytes(&plan.public_part().unwrap(), &options()).unwrap();
     assert_eq!(predict(&public), predict(&plan));
     assert!(!public.json().contains("values") && public.json().contains("bootstrap"));
+}
+
+/// A client whose kept keys and secret have been mixed up: the answer is noise, and is told as what no honest server answers.
+#[test]
+fn an_answer_under_keys_of_another_secret_is_an_error() {
+    let plan = deep().read();
+    let model = NonInteractiveModel::new(&plan, Compute::default()).unwrap();
+    let data = numbers(WIDTH, 5);
+    let mixed_up = |channel| {
+        let mut client = NonInteractiveClient::open(channel, client())?;
+        client.secret = KeyGenerator::new(plan.params()).secret_key(&mut Prg::from_os()?)?;
+        Ok(client)
+    };
+    let run = crate::local::run_pipe(&model, mixed_up, &[input(&data)], &mut |_| ControlFlow::Continue(()));
+    let Err(Error::Range(e)) = run.map(|_| ()) else { panic!("noise was taken for an answer") };
+    assert!(e.answer && e.affected == [0], "{e:?}");
 }
 
 #[test]

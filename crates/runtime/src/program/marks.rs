@@ -28,7 +28,8 @@ pub struct RangeError {
     pub bound: Option<f64>,
     /// Least value planned, where that is not `-bound`.
     pub low: Option<f64>,
-    /// Whether the value is a decrypted answer outside of the bound that follows from the weights: no honest server sends one.
+    /// Whether the value is a decrypted answer outside of the bound that follows from the weights, or the noise that a ciphertext under other
+    /// keys decrypts to: no honest server sends one.
     pub answer: bool,
     /// All images with a value outside, in rising order. Outputs of the others are right.
     pub affected: Vec<usize>,
@@ -62,8 +63,8 @@ impl std::fmt::Display for RangeError {
         match bound {
             Some(bound) if *answer => write!(
                 f,
-                "but an answer computed from this plan's weights lies within -{bound} and {bound}; the server or the connection \
-                 is faulty"
+                "but an answer computed from this plan's weights lies within -{bound} and {bound}; the server, the connection or the keys \
+                 are faulty"
             )?,
             Some(bound) => write!(
                 f,

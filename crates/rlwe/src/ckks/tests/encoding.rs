@@ -125,3 +125,32 @@ fn scalars_are_the_exact_integers() {
         assert_eq!(scalar.words()[0], i128::from(w).rem_euclid(i128::from(q)) as u64);
     }
 }
+
+/// The largest messages that a level holds, in all slots and in one, and what another secret makes of their ciphertexts.
+#[test]
+fn noise_is_told_from_the_largest_messages() {
+    for ring in [Ring::Cyclotomic, Ring::ConjugateInvariant] {
+        for ring_degree in [64, 1024] {
+            let spec = CkksSpec { ring, ..CkksSpec::with_depth(ring_degree, 45, 2, 30, 48) };
+            let params = spec.check_insecure_with(Insecure, simd::available()[0]).unwrap();
+            let (encoder, keys) = (Encoder::new(&params), KeyGenerator::new(&params));
+            let mut prg = Prg::from_seed([9; 16]);
+            let [own, other] = [(); 2].map(|()| keys.secret_key(&mut prg).unwrap());
+            for level in 1..=3 {
+                let level = params.level(level).unwrap();
+                let scale = 20f64.exp2();
+                let bound = (params.modulus_bits(level) - 1.01).exp2() / scale;
+                let all = (0..params.slots()).map(|i| if i % 2 == 0 { bound } else { -bound }).collect();
+                for values in [vec![bound; params.slots()], all, vec![bound], vec![0.0]] {
+                    let plain = encoder.encode(&values, EncodeAt { level, scale, bound }).unwrap();
+                    let cipher = own.encrypt(&plain, &mut prg).unwrap();
+                    let read = |secret: &SecretKey| {
+                        let plain = secret.decrypt(&cipher).unwrap();
+                        encoder.is_message(&plain, &encoder.decode(&plain).unwrap())
+                    };
+                    assert!(read(&own) && !read(&other), "{ring:?} {ring_degree}, level {level:?}");
+                }
+            }
+        }
+    }
+}

@@ -27,7 +27,8 @@ pub trait ClientEngine: Send + Sync {
         values: (&[f64], usize),
         seed: [u8; 16],
     ) -> Result<Vec<Ciphertext>, Error>;
-    /// Decrypts consecutive ciphertexts of a tensor, from the `first` on, to their places in the tensor's values `[feature][image]`.
+    /// Decrypts consecutive ciphertexts of a tensor, from the `first` on, to their places in the tensor's values `[feature][image]`. Says
+    /// whether all of them hold messages ([`Encoder::is_message`]).
     ///
     /// # Errors
     /// [`Error`] when decryption is refused.
@@ -37,7 +38,7 @@ pub trait ClientEngine: Send + Sync {
         first: usize,
         ciphertexts: &[Ciphertext],
         values: (&mut [f64], usize),
-    ) -> Result<(), Error>;
+    ) -> Result<bool, Error>;
 }
 
 /// The engine of a plan for a client.
@@ -123,16 +124,17 @@ impl ClientEngine for BatchEngine {
         first: usize,
         ciphertexts: &[Ciphertext],
         (values, images): (&mut [f64], usize),
-    ) -> Result<(), Error> {
+    ) -> Result<bool, Error> {
         let complex = self.circuit()?.is_complex();
         let rows = &mut values[first * images..(first + ciphertexts.len()) * images];
-        rows.par_chunks_mut(images).zip(ciphertexts).try_for_each(|(out, c)| {
+        let decrypted = rows.par_chunks_mut(images).zip(ciphertexts).map(|(out, c)| {
             let plain = secret.decrypt(c)?;
             let slots =
                 if complex { self.encoder.decode_packed(&plain)? } else { self.encoder.decode(&plain)? };
             out.copy_from_slice(&slots[..out.len()]);
-            Ok(())
-        })
+            Ok(self.encoder.is_message(&plain, &slots))
+        });
+        decrypted.try_reduce(|| true, |a, b| Ok(a & b))
     }
 }
 
@@ -171,16 +173,19 @@ impl ClientEngine for PackedEngine {
         first: usize,
         ciphertexts: &[Ciphertext],
         (values, _images): (&mut [f64], usize),
-    ) -> Result<(), Error> {
-        let slots: Vec<Vec<f64>> = ciphertexts
-            .par_iter()
-            .map(|c| Ok(self.encoder.decode(&secret.decrypt(c)?)?))
-            .collect::<Result<_, Error>>()?;
+    ) -> Result<bool, Error> {
+        let decrypted = ciphertexts.par_iter().map(|c| {
+            let plain = secret.decrypt(c)?;
+            let slots = self.encoder.decode(&plain)?;
+            Ok((self.encoder.is_message(&plain, &slots), slots))
+        });
+        let (messages, slots): (Vec<bool>, Vec<Vec<f64>>) =
+            decrypted.collect::<Result<Vec<_>, Error>>()?.into_iter().unzip();
         for (value, &(ct, slot)) in values.iter_mut().zip(&self.interface.spec().places) {
             if let Some(found) = (ct as usize).checked_sub(first).and_then(|i| slots.get(i)) {
                 *value = found[slot as usize];
             }
         }
-        Ok(())
+        Ok(!messages.contains(&false))
     }
 }
