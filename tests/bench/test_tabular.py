@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import sys
+from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import hushnet
 import numpy as np
 import pytest
-from hushnet_bench import tabular
+from hushnet_bench import peers, tabular
 
 
 def test_rows_tell_accuracy_beside_floats_and_why_a_trust_model_refuses() -> None:
@@ -72,3 +75,55 @@ def test_rows_outside_of_their_range_are_lost_and_the_others_answered(monkeypatc
     )
     with pytest.raises(hushnet.RangeError):
         tabular.answered(None, -np.ones((2, 1)), 1)
+
+
+RIVAL = """
+import json, os, sys, time
+print("a warning"); print(json.dumps({"ready": True}), flush=True)
+for name in sys.argv[1:]:
+    print(json.dumps({"accuracy": 0.5, "doing": "made its keys"}), flush=True)
+    time.sleep(30 * (name == "slow"))
+    name == "dies" and os.abort()
+    print(json.dumps({"case": name, "done": True}), flush=True)
+"""
+
+
+def test_a_rival_that_takes_long_or_dies_loses_one_row(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setenv("HUSHNET_PEERS", str(tmp_path))
+    assert [row["error"] for row in peers.each("rival", "r.py", ["a", "b"], 1.0)] == [
+        "rival is not installed: make peers"
+    ] * 2
+    (tmp_path / "rival" / "bin").mkdir(parents=True)
+    (tmp_path / "rival" / "bin" / "python").symlink_to(sys.executable)
+    (tmp_path / "r.py").write_text(RIVAL)
+    monkeypatch.setattr(peers, "PROGRAMS", tmp_path)
+    rows = list(peers.each("rival", "r.py", ["a", "slow", "b", "dies", "c"], 1.0))
+    assert [row.get("case") for row in rows] == ["a", None, "b", None, "c"]
+    assert all(row["accuracy"] == 0.5 and "doing" not in row for row in rows if "error" not in row)
+    assert rows[1]["stopped"] == "stopped after 1 s, while it made its keys"
+    assert rows[3]["error"].startswith("rival ended") and not any("ready" in row for row in rows)
+
+
+def test_rows_of_an_interrupted_run_are_kept(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    asked: list[str] = []
+
+    def each(_name: str, _script: str, places: list[str], _seconds: float) -> Iterator[dict[str, Any]]:
+        for place in places:
+            asked.append(Path(place, "case.json").read_text())
+            if len(asked) == 2:
+                raise KeyboardInterrupt
+            yield {"accuracy": 1.0}
+
+    monkeypatch.setattr(peers, "each", each)
+    monkeypatch.setattr(
+        tabular, "ours", lambda one, trust, _count, _threads: {"case": one.case, "method": f"hushnet {trust}"}
+    )
+    run, kept = {"quick": True, "threads": 1, "progress": None}, tmp_path / "rows.jsonl"
+    with pytest.raises(KeyboardInterrupt):
+        tabular.rows(**run, keep=kept)
+    with kept.open("a") as file:
+        file.write('\n{"case": "cut')
+    rows = tabular.rows(**run, keep=kept)
+    assert len(rows) == 8 and len(asked) == 3
+    assert [row.get("kept", False) for row in rows] == [True] * 7 + [False]
+    assert [row["loss_percent"] <= 0 for row in rows if row["method"] == tabular.RIVAL] == [True, True]

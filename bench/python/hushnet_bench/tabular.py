@@ -12,8 +12,10 @@ import json
 import tempfile
 import time
 import warnings
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -24,6 +26,7 @@ from hushnet import frontend
 from hushnet_bench import peers as rivals
 from hushnet_bench.registry import Benchmark
 
+RIVAL = "Concrete ML"
 TRUST = ("client-aided", "two-party", "non-interactive")
 TABLES = ("iris", "wine", "breast-cancer", "digits")
 MODELS = ("logistic", "mlp-relu", "mlp-tanh", "mlp-logistic", "linear-svm")
@@ -33,8 +36,11 @@ MOST_LOSS = 0.005
 # rows with values outside of their range are left out, and the others are run again, so often
 ATTEMPTS = 8
 # rows that Concrete ML runs encrypted: its linear models in milliseconds, its networks in minutes and with gigabytes of
-# keys, so of one table and activation alone. All rows are judged by its simulation
-LINEAR_ROWS, NETWORK_ROWS, NETWORK_TABLE, NETWORK_KIND = 10, 1, "iris", "mlp-relu"
+# keys, so of one network alone. All rows are judged by its simulation
+LINEAR_ROWS, NETWORK_ROWS, NETWORK = 10, 1, "iris, scaled, mlp-relu"
+NOT_ENCRYPTED = "keys of gigabytes and minutes a row: one network is run encrypted, the others are simulated"
+# of one case of Concrete ML; then its row says what it had, and what it was at
+CASE_SECONDS = 300.0
 
 
 @dataclass
@@ -105,6 +111,7 @@ def rows(
     batch: int | None = None,
     cases: Sequence[str] | None = None,
     peers: Sequence[str] | None = None,
+    keep: Path | None = None,
 ) -> list[dict[str, Any]]:
     """A row for each model and trust model, and one for each model of Concrete ML.
 
@@ -112,6 +119,7 @@ def rows(
         batch: held-out rows; all by default.
         cases: words of cases (``iris``, ``raw``, ``mlp-relu``).
         peers: ``concrete-ml``, or nothing for ours alone.
+        keep: a file to which every row is written once it is measured; rows that it has are not measured again.
     """
     wanted = list(fitted(cases, quick=quick))
     if not wanted:
@@ -119,14 +127,32 @@ def rows(
             f"no case has a word of {', '.join(cases or [])}: give {', '.join(TABLES)}, {', '.join(MODELS)}, raw or "
             "scaled."
         )
+    known = kept_rows(keep)
+
+    def measured(one: Fitted, method: str, make: Callable[[], dict[str, Any]]) -> dict[str, Any]:
+        row = known.get((one.case, method))
+        if row is None:
+            row = make()
+            if keep is not None:
+                with keep.open("a") as file:
+                    file.write("\n" + json.dumps(row))
+        return row
+
     found = []
     for index, one in enumerate(wanted):
         for trust in TRUST:
             if progress:
                 progress(f"{one.case}, {trust}", index, len(wanted))
-            found.append(ours(one, trust, batch or (20 if quick else None), threads))
-    asked = peers is None or "concrete-ml" in peers
-    return found + (concrete(wanted, quick=quick) if asked else [])
+            count = batch or (20 if quick else None)
+            found.append(measured(one, f"hushnet {trust}", partial(ours, one, trust, count, threads)))
+    if peers is None or "concrete-ml" in peers:
+        # behind all of ours: its process does not wait between two rows
+        beside = concrete([one for one in wanted if (one.case, RIVAL) not in known], quick=quick)
+        for index, one in enumerate(wanted):
+            if progress:
+                progress(f"{one.case}, {RIVAL}", index, len(wanted))
+            found.append(measured(one, RIVAL, partial(next, beside)))
+    return found
 
 
 def ours(one: Fitted, trust: str, count: int | None, threads: int) -> dict[str, Any]:
@@ -206,38 +232,44 @@ def scaled(model: Any, rows: np.ndarray) -> np.ndarray:
     return model.steps[0][1].transform(rows) if hasattr(model, "steps") else rows
 
 
-def concrete(wanted: Sequence[Fitted], *, quick: bool) -> list[dict[str, Any]]:
-    """Rows of Concrete ML on the same models."""
+def concrete(wanted: Sequence[Fitted], *, quick: bool) -> Iterator[dict[str, Any]]:
+    """Rows of Concrete ML on the same models, each as soon as it is measured."""
     with tempfile.TemporaryDirectory() as folder:
-        places = []
-        for index, one in enumerate(wanted):
-            place = Path(folder) / str(index)
-            place.mkdir()
-            network = one.kind.startswith("mlp")
-            chosen = one.table == NETWORK_TABLE and one.kind == NETWORK_KIND and not quick
-            execute = (NETWORK_ROWS if chosen else 0) if network else LINEAR_ROWS
-            about = {"case": one.case, "kind": "mlp" if network else one.kind, "execute": execute}
-            (place / "case.json").write_text(json.dumps(about | {"activation": one.kind.removeprefix("mlp-")}))
-            np.savez(
-                place / "arrays.npz",
-                **parameters(one.model),
-                calibration=scaled(one.model, one.train[:SAMPLES]),
-                x=scaled(one.model, one.x),
-                y=one.y,
-                classes=one.model.classes_,
-            )
-            places.append(str(place))
-        # a process for each: one that runs out of memory takes no other with it
-        given = [rivals.measure("concrete-ml", "concrete_ml.py", [place]) for place in places]
-    out = []
-    for one, found in zip(wanted, given):
-        row = dict(found.get(one.case) or found.get("") or {"error": "not measured"})
-        floats = float((one.model.predict(one.x) == one.y).mean())
-        row |= {"case": one.case, "method": "Concrete ML", "accuracy_float": floats}
-        if "accuracy" in row:
-            row["loss_percent"] = 100 * (floats - row["accuracy"])
-        out.append(row)
-    return out
+        places = [_given(Path(folder) / str(index), one, quick=quick) for index, one in enumerate(wanted)]
+        found = rivals.each("concrete-ml", "concrete_ml.py", places, CASE_SECONDS)
+        for one, row in zip(wanted, found, strict=True):
+            floats = float((one.model.predict(one.x) == one.y).mean())
+            if "accuracy" in row:
+                row["loss_percent"] = 100 * (floats - row["accuracy"])
+            yield {"case": one.case, "method": RIVAL, "accuracy_float": floats} | row
+
+
+def _given(place: Path, one: Fitted, *, quick: bool) -> str:
+    """A folder with what Concrete ML's program reads."""
+    place.mkdir()
+    network = one.kind.startswith("mlp")
+    execute = LINEAR_ROWS if not network else NETWORK_ROWS if one.case == NETWORK and not quick else 0
+    about = {"kind": "mlp" if network else one.kind, "activation": one.kind.removeprefix("mlp-"), "execute": execute}
+    (place / "case.json").write_text(json.dumps(about | {"why": NOT_ENCRYPTED}))
+    np.savez(
+        place / "arrays.npz",
+        **parameters(one.model),
+        calibration=scaled(one.model, one.train[:SAMPLES]),
+        x=scaled(one.model, one.x),
+        y=one.y,
+        classes=one.model.classes_,
+    )
+    return str(place)
+
+
+def kept_rows(keep: Path | None) -> dict[tuple[str, str], dict[str, Any]]:
+    """Rows of an interrupted run, by case and method; a line that was cut is none."""
+    found = {}
+    for line in keep.read_text().splitlines() if keep is not None and keep.exists() else ():
+        with suppress(json.JSONDecodeError):
+            row = json.loads(line)
+            found[row["case"], row["method"]] = row | {"kept": True}
+    return found
 
 
 BENCHMARK = Benchmark(

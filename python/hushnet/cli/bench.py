@@ -47,6 +47,9 @@ def bench(
     batch: int | None = typer.Option(None, min=1, help="Images."),
     cases: str | None = typer.Option(None, help="Only these cases, comma-separated, where a benchmark has several."),
     peers: str | None = typer.Option(None, help="Only these other libraries, comma-separated; 'none' for ours alone."),
+    keep: Path | None = typer.Option(
+        None, help="Write rows to this file as they are measured, and go on from there, where a benchmark takes long."
+    ),
     plot: Path | None = typer.Option(None, help="Write a picture (PNG)."),
     as_json: bool = Json,
 ) -> None:
@@ -66,6 +69,8 @@ def bench(
     for key, text in (("cases", cases), ("peers", peers)):
         if text is not None:
             options[key] = [] if text == "none" else text.split(",")  # type: ignore[assignment]
+    if keep is not None:
+        options["keep"] = keep  # type: ignore[assignment]
     with progress_bar(as_json) as bar:
         result = benches.run(name, quick=quick, progress=bar, **options)
     emit(result) if as_json else out.print(benches.render(result))

@@ -1,7 +1,10 @@
-"""Concrete ML on fitted models: ``concrete_ml.py FOLDER...``, one JSON object a folder on standard output.
+"""Concrete ML on fitted models: ``concrete_ml.py FOLDER...``, JSON objects on standard output.
+
+The first says that it is ready. Those of a folder, up to one with ``done``, are its row in parts, so that a run that is
+stopped has told what it knew.
 
 A folder has ``case.json`` (``case``, ``kind``: logistic, linear-svm or mlp, ``activation``, ``execute``: rows that are
-run encrypted) and ``arrays.npz``
+run encrypted, ``why`` where there are none) and ``arrays.npz``
 (weights ``w0``, ``b0`` ..., ``calibration``, ``x``, ``y``, ``classes``). All rows are judged by Concrete ML's own
 simulation, which computes what the
 encrypted run does; ``execute`` rows are run encrypted and timed. Runs in an environment of its own: ``make peers``.
@@ -63,36 +66,44 @@ def network(given, arrays):
 
 
 def measured(folder):
-    """The row of a folder."""
+    """The row of a folder, part by part: what is known already, then what it is doing."""
     given = json.loads((folder / "case.json").read_text())
     arrays = dict(np.load(folder / "arrays.npz"))
+    yield {"peer": "Concrete ML", "doing": "compiled its circuit"}
+    start = time.perf_counter()
     circuit, predict = (network if given["kind"] == "mlp" else linear)(given, arrays)
-    row = {"case": given["case"], "peer": "Concrete ML"}
-    row["accuracy"] = float((predict(arrays["x"], "simulate") == arrays["y"]).mean())
+    yield {"compile_seconds": time.perf_counter() - start, "doing": "simulated the rows"}
+    yield {"accuracy": float((predict(arrays["x"], "simulate") == arrays["y"]).mean())}
+    yield {"key_bytes": circuit.size_of_bootstrap_keys + circuit.size_of_keyswitch_keys}
     count = given["execute"]
-    if count:
-        start = time.perf_counter()
-        circuit.keygen()
-        row["setup_seconds"] = time.perf_counter() - start
-        start = time.perf_counter()
-        found = predict(arrays["x"][:count], "execute")
-        row["seconds_per_row"] = (time.perf_counter() - start) / count
-        row["rows"], row["accuracy_encrypted"] = count, float((found == arrays["y"][:count]).mean())
-        row["bytes_per_row"] = circuit.size_of_inputs + circuit.size_of_outputs
-        row["key_bytes"] = circuit.size_of_bootstrap_keys + circuit.size_of_keyswitch_keys
-    return row
+    if not count:
+        yield {"not_encrypted": given["why"]}
+        return
+    yield {"doing": "made its keys"}
+    start = time.perf_counter()
+    circuit.keygen()
+    yield {"setup_seconds": time.perf_counter() - start, "doing": "computed on encrypted rows"}
+    start = time.perf_counter()
+    found = predict(arrays["x"][:count], "execute")
+    yield {"seconds_per_row": (time.perf_counter() - start) / count}
+    yield {"rows": count, "accuracy_encrypted": float((found == arrays["y"][:count]).mean())}
+    yield {"bytes_per_row": circuit.size_of_inputs + circuit.size_of_outputs}
 
 
 def main():
     """All folders, each in its turn."""
+    import concrete.ml.sklearn
+    import concrete.ml.torch.compile  # noqa: F401
+
+    print(json.dumps({"ready": True}), flush=True)
     for name in sys.argv[1:]:
         try:
-            row = measured(Path(name))
+            for part in measured(Path(name)):
+                print(json.dumps(part), flush=True)
         except Exception as error:
-            case = json.loads((Path(name) / "case.json").read_text())["case"]
             said = (str(error).strip() or traceback.format_exc()).splitlines()[0][:300]
-            row = {"case": case, "error": f"{type(error).__name__}: {said}"}
-        print(json.dumps(row), flush=True)
+            print(json.dumps({"error": f"{type(error).__name__}: {said}"}), flush=True)
+        print(json.dumps({"done": True}), flush=True)
 
 
 if __name__ == "__main__":
