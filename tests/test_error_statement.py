@@ -6,7 +6,9 @@ import json
 
 import numpy as np
 import pytest
+from hushnet.graph import Graph, Op
 from hushnet.planner import quality
+from hushnet.reference.float import evaluate
 
 from tests.error_statement import judge as judging
 from tests.error_statement.__main__ import main
@@ -35,6 +37,40 @@ def test_a_statement_that_is_too_small_is_found(monkeypatch: pytest.MonkeyPatch)
     assert main(["--kind", "operators", "--only", "Gemm", "--trust", "client-aided", *SMALL]) == 0
     monkeypatch.setattr(quality, "likely", lambda off: 0.5 * float(np.median(off)))
     assert main(["--kind", "operators", "--only", "Gemm", "--trust", "client-aided", *SMALL]) == 1
+
+
+def test_few_rows_state_enough_of_outputs_that_grow_with_their_values() -> None:
+    """A product of products: 60 sets of 100 rows, the statement of each beside all other rows."""
+    (source,) = (s for s in sources(("drawn",)) if s.name == "client-aided 9")
+    graph, whole = source.graph()
+    rng = np.random.default_rng(5)
+    plan = judging.planned(graph, "client-aided", source.rows(graph, whole, rng, 100))
+    x = source.rows(graph, whole, rng, 6000)
+    got, kept = judging.answered(plan, x, rng)
+    off = np.abs(got["t10"] - evaluate(graph, x)["t10"][kept]).reshape(int(kept.sum()), -1).max(axis=1)
+    broken = {False: 0, True: 0}
+    for _ in range(60):
+        order = rng.permutation(len(off))
+        for grows in broken:
+            most = quality.likely(off[order[:100]], grows=grows)
+            broken[grows] += int((off[order[100:]] > most).sum() * 1000 > len(off) - 100)
+    assert "t10" in quality.growing(graph)
+    # what other outputs state would be too small for one set in six
+    assert broken[False] > 8 and broken[True] <= 6 and broken[True] < broken[False] / 2
+
+
+def test_what_normalises_or_is_bounded_ends_growth() -> None:
+    def grows(*steps: tuple[str, list[str], dict[str, object]]) -> bool:
+        nodes = [Op(f"n{i}", op, names, f"t{i}", dict(attrs)) for i, (op, names, attrs) in enumerate(steps)]
+        shapes = {"x": (4,), **{node.output: (4,) for node in nodes}}
+        return bool(quality.growing(Graph("g", ["x"], [nodes[-1].output], shapes, list(nodes))))
+
+    square, over = ("square", ["x"], {}), {"axes": [0]}
+    assert grows(square) and grows(square, ("mul", ["t0", "x"], {})) and grows(("exp", ["x"], {}))
+    assert grows(square, ("relu", ["t0"], {}), ("add", ["t1", "x"], {}))
+    assert not grows(("relu", ["x"], {}), ("sigmoid", ["t0"], {}), ("mul", ["t0", "t1"], {}))
+    assert not grows(square, ("tanh", ["t0"], {})) and not grows(square, ("sqrt", ["t0"], {}))
+    assert not grows(square, ("reduce_mean", ["t0"], over), ("sqrt", ["t1"], {}), ("div", ["x", "t2"], {}))
 
 
 def test_rows_that_leave_their_ranges_are_left_out_and_counted(monkeypatch: pytest.MonkeyPatch) -> None:

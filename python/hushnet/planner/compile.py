@@ -39,7 +39,7 @@ from .precision import (
     wide,
     without_rows,
 )
-from .quality import UNBOUNDED, Quality, measure, places, said, sequences, squashed, steep
+from .quality import UNBOUNDED, Quality, growing, measure, places, said, sequences, squashed, steep
 from .quantise import AUTO_BITS, Quantisation, choose
 from .ranges import Ranges, from_calibration, from_intervals, hull, input_intervals, typical_outputs
 from .read import validate
@@ -398,7 +398,7 @@ def _seen(
     off = {name: _largest(values[name] - ranges.floats[name]) for name in graph.outputs}
     beside = sides(plan, graph, leaps, values, samples, off)
     squash, index, several, columns = squashed(graph), places(graph), sequences(graph), target_centres(graph, {})
-    found = {}
+    found, grow = {}, growing(graph)
     for port in plan.document["outputs"]:
         name = port["name"]
         found[name] = measure(
@@ -406,6 +406,7 @@ def _seen(
             ranges.floats[name],
             labels,
             squash.get(name),
+            grows=name in grow,
             place=name in index,
             several=several.get(name),
             columns=columns.get(name),

@@ -24,8 +24,9 @@ from typing import Any
 
 import numpy as np
 
-from ..graph import Graph, Op
+from ..graph import Graph, Linear, Op
 from ..plan import PlanError
+from .rules import RULES
 
 Array = np.ndarray
 Several = tuple[tuple[int, ...], int | None]
@@ -33,6 +34,8 @@ Several = tuple[tuple[int, ...], int | None]
 # max_error: so many times the largest error of n rows, FACTOR + MORE / sqrt(n), and at least so many times their
 # root mean square
 FACTOR, MORE, DEVIATIONS = 1.5, 3.0, 4.0
+# in the stead of MORE where errors grow with values (:func:`growing`); such powers of inputs are outputs then
+GROWS, POWER = 14.0, 2.0
 # where the largest errors, of a share of the rows, fall off more slowly than an exponential, max_error follows them
 TOP, LEAST_TOP, HEAVY = 0.1, 5, 0.5
 # probabilities below this are as good as none
@@ -172,12 +175,44 @@ def places(graph: Graph) -> frozenset[str]:
     return frozenset(found)
 
 
+def growing(graph: Graph) -> frozenset[str]:
+    """The outputs whose errors grow with values: products of values, or exponentials of them.
+
+    A row's error is then as large as its values are, and few rows show few large values. So it is where products stand
+    in front of layers, too: the roundings of weights are multiplied by them. What normalises (a quotient by a norm) or
+    is bounded (a sigmoid, a softmax) ends the growth.
+    """
+    power = dict.fromkeys(graph.inputs, 1.0)
+    for node in graph.nodes:
+        if isinstance(node, Linear):
+            power[node.output] = max(power[node.input], 0.0)
+        else:
+            power[node.output] = _power(node, [power[name] for name in node.inputs])
+    return frozenset(name for name in graph.outputs if power[name] >= POWER)
+
+
+def _power(node: Op, given: list[float]) -> float:
+    """Which power of inputs an operator's result grows as, from those of its operands."""
+    if math.isfinite(float(np.max(RULES[node.op].width(node.attrs)))):
+        return 0.0
+    if node.op in ("mul", "matmul"):
+        return sum(given)
+    if node.op == "div":
+        return given[0] - given[1]
+    if node.op in ("square", "reduce_prod"):
+        return 2.0 * given[0]
+    if node.op == "exp":
+        return POWER * max(given[0], 1.0)
+    return {"sqrt": given[0] / 2.0, "log": 0.0}.get(node.op, max(given))
+
+
 def measure(
     planned: Array,
     exact: Array,
     labels: Any = None,
     squash: str | None = None,
     *,
+    grows: bool = False,
     place: bool = False,
     noise: float = 0.0,
     several: Several | None = None,
@@ -188,6 +223,7 @@ def measure(
 
     Args:
         labels: right answers.
+        grows: whether the output is one of :func:`growing`.
         squash: as :func:`squashed` has it.
         several: as :func:`sequences` has it: every position has a label, and a softmax or sigmoid of its own.
         place: whether the output is one of :func:`places`.
@@ -208,7 +244,7 @@ def measure(
     if several is not None and exact.size and labels is None:
         parts = (_positions(planned, several), _positions(exact, several))
     first, second = (v.reshape(rows, -1, v.shape[1])[calm].reshape(-1, v.shape[1]) if v.size else v for v in parts)
-    stated = likely(off) if squash is None else unsure(off, first, second, squash)
+    stated = likely(off, grows=grows) if squash is None else unsure(off, first, second, squash)
     mine, wanted = (np.rint(v[:, 0]).astype(np.int64) if place and v.shape[1] else label_of(v, exact) for v in parts)
     accuracy = None
     if labels is not None:
@@ -287,15 +323,16 @@ def kept(planned: Array, exact: Array, noise: float = 0.0) -> float:
     return 1.0 - max(seen, dense)
 
 
-def likely(off: Array) -> float:
+def likely(off: Array, *, grows: bool = False) -> float:
     """What 999 of 1000 rows stay below, from the largest errors of some rows.
 
     Errors are sums of many roundings: near normal in a row, of sizes that differ between rows. The largest of few rows
-    says less than that of many. Products of inputs have errors with heavier tails (:func:`decayed`).
+    says less than that of many. Products of values have errors with heavier tails: rows that show them tell how heavy
+    (:func:`decayed`), and few rows may not show them (``grows``: whether the output is one of :func:`growing`).
     """
     largest = float(off.max(initial=0.0))
     return max(
-        (FACTOR + MORE / math.sqrt(max(len(off), 1))) * largest,
+        (FACTOR + (GROWS if grows else MORE) / math.sqrt(max(len(off), 1))) * largest,
         DEVIATIONS * math.sqrt(float(np.square(off).mean())),
         decayed(off),
     )

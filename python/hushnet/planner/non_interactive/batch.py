@@ -19,7 +19,7 @@ from ...reference.float import evaluate
 from ..inputs import scale_inputs
 from ..jumps import jumps, sides, watched
 from ..precision import cheapest, state
-from ..quality import measure, places, said, squashed, steep
+from ..quality import growing, measure, places, said, squashed, steep
 from ..read import validate
 from ..tail import stated, tails, watched_heads
 from ..targets import distances, regressions, scale_targets, target_centres, target_factors
@@ -151,6 +151,7 @@ def judged(
                 exact[k],
                 labels,
                 squash.get(k),
+                grows=k in growing(original),
                 place=k in index,
                 noise=passed[k].get("max_error", noise) / TAIL,
                 columns=columns.get(k),

@@ -14,7 +14,7 @@ from ...graph import Graph, Op
 from ...options import TwoParty
 from ...plan import Plan, PlanError, RangeError
 from ..jumps import jumps, sides, watched
-from ..quality import UNBOUNDED, Quality, measure, places, said, sequences, squashed, steep
+from ..quality import UNBOUNDED, Quality, growing, measure, places, said, sequences, squashed, steep
 from ..ranges import MANY_ELEMENTS, Range, Ranges, drawn_rows, hull, input_intervals, typical_outputs
 from ..read import validate
 from ..tail import stated, tails, watched_heads
@@ -307,12 +307,13 @@ class _Planner:
         samples = drawn_rows(self.graph, intervals, FEW_ROWS if large else DRAWN_ROWS)
         floats = dict(zip(self.outputs, evaluate(self.graph, samples).values()))
         kinds = dict(zip(self.outputs, (squashed(self.graph).get(t) for t in self.graph.outputs)))
+        grow = {k for k, t in zip(self.outputs, self.graph.outputs) if t in growing(self.graph)}
         try:
             outputs, _ = rehearse(plan, samples, np.random.default_rng(0))
         except RangeError:
             return
         for port, entry in plan.predicted["output_errors"].items():
-            quality = measure(outputs[port], floats[port], squash=kinds[port])
+            quality = measure(outputs[port], floats[port], squash=kinds[port], grows=port in grow)
             if np.isfinite(quality.likely):
                 entry["propagated_error"] = entry["max_error"]
                 entry["max_error"] = min(entry["max_error"], quality.likely)
@@ -347,7 +348,9 @@ class _Planner:
             return {k: measure(v, floats[k], labels) for k, v in scores.items()}, wider
         kinds = squashed(self.graph)
         squash = {k: kinds.get(t) for k, t in zip(self.outputs, self.graph.outputs)}
-        index = {k for k, t in zip(self.outputs, self.graph.outputs) if t in places(self.graph)}
+        index, grow = (
+            {k for k, t in zip(self.outputs, self.graph.outputs) if t in of(self.graph)} for of in (places, growing)
+        )
         found = sequences(self.graph)
         several = {k: found.get(t) for k, t in zip(self.outputs, self.graph.outputs)}
         off = {
@@ -363,6 +366,7 @@ class _Planner:
                 floats[k],
                 labels,
                 squash[k],
+                grows=k in grow,
                 place=k in index,
                 several=several[k],
                 columns=self.columns.get(k),
