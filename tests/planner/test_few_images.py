@@ -163,3 +163,36 @@ def test_the_cheapest_plan_leaves_dear_ones_alone():
     assert taken((1.0, 3.0), (7.0, 8.0), (0.5, 9.0)) == 7.0
     # a dear one that came first is no measure
     assert taken((300.0, 6.0), (1.0, 3.0), (2.0, 5.0)) == 2.0
+
+
+def peaked(count, seed):
+    """Small values with rare large ones, as activations of trained networks are; eight channels go together."""
+    rng = np.random.default_rng(seed)
+    parts = rng.random((count, 48, 4, 4))
+    parts[rng.random(parts.shape) < 5e-4] = 40
+    return np.repeat(parts, 8, axis=1) * (1 + 0.2 * rng.random((count, 384, 4, 4)))
+
+
+def test_weights_leave_bits_to_peaked_inputs_and_errors_are_fed_back_for_the_same_bytes(monkeypatch):
+    graph, x, fresh = (
+        Builder((384, 4, 4), seed=5).conv(24, (1, 1), pads=(0, 0, 0, 0)).done(),
+        peaked(64, 0),
+        peaked(64, 1),
+    )
+    (want,) = evaluate(graph, {"x": fresh}).values()
+
+    def planned(**options):
+        plan = compile(graph, calibration=x, batch=1, weight_bits=11, most_bits=16, engine="packed", **options)
+        (stage,) = (s for _, s in plan.linear_stages())
+        (got,) = clear(plan, fresh).values()
+        return plan, plan.tensors[stage["in"]]["bound"].bit_length() + 1, float(np.sqrt(np.square(got - want).mean()))
+
+    balanced, more, error = planned()
+    fed, _, least = planned(rounding="feedback")
+    monkeypatch.setattr("hushnet.planner.quantise.COARSER_WEIGHTS", 0)
+    usual, few, most = planned()
+    assert more == few + 2 and error < 0.6 * most and least < 0.8 * error
+    assert max(bytes_sent(p.predicted) for p in (balanced, fed)) <= 1.02 * bytes_sent(usual.predicted)
+    result = hushnet.run(hushnet.Model(fed), fresh[:2], threads=1)
+    (got,), (exact,) = result.outputs.values(), clear(fed, fresh[:2]).values()
+    assert np.array_equal(np.asarray(got).reshape(exact.shape), exact)

@@ -11,8 +11,8 @@ from hushnet.options import made
 from hushnet.plan import Plan
 from hushnet.planner import compile, validate
 from hushnet.planner.compile import _rungs
+from hushnet.planner.feedback import LEAST_ROWS, TOGETHER, Moments, parts, passed_on
 from hushnet.planner.ranges import plan_geometry
-from hushnet.planner.two_party.feedback import LEAST_ROWS, TOGETHER, Moments, parts, passed_on
 from hushnet.reference import two_party as reference
 from hushnet.reference.float import evaluate
 from hushnet.reference.linear import apply, windows

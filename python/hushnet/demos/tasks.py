@@ -284,7 +284,7 @@ TASKS: dict[str, Task] = {
             _places,
             _same_places,
             # edges of regions lie where a probability crosses 0.3: half the error moves fewer of them by a pixel
-            options={"client-aided": {"weight_bits": 11, "most_bits": 16, "margin": 1.5}},
+            options={"client-aided": {"weight_bits": 11, "most_bits": 16, "margin": 1.5, "rounding": "feedback"}},
         ),
         Task("pp-ocr-recogniser", "what a line says", _made_lines, _named(lambda found: _lines(found, TEXT)), _says),
         Task(

@@ -212,6 +212,14 @@ class ClientAided(FixedPoint):
             most=16,
         ),
     ] = 12
+    rounding: Annotated[
+        Literal["nearest", "feedback"],
+        Option(
+            "How weights become integers. With 'feedback' the error of each is taken back by others of its layer, as "
+            "the calibration data says that inputs go together. Plans for few images that need it for the precision "
+            "take it."
+        ),
+    ] = "nearest"
     row_scales: Annotated[bool, Option("Output rows of layers get scales of their own.")] = True
 
     def batch_only(self) -> bool:

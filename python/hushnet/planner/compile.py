@@ -19,6 +19,7 @@ from .assemble import Assembly, Request
 from .check import check_graph
 from .cost import UnitCosts
 from .errors import Prediction, predict
+from .feedback import LEAST_ROWS, Moments
 from .few_images import FewImages, bytes_sent, price
 from .forms import choose_forms
 from .inputs import scale_inputs
@@ -46,7 +47,6 @@ from .read import validate
 from .rewrite import equalise_rows, reaches, rewrite
 from .tail import heads, stated, tails
 from .targets import LOOKED_AT, distances, regressions, scale_targets, target_centres
-from .two_party.feedback import LEAST_ROWS
 from .two_party.masking import public_patterns
 
 Array = np.ndarray
@@ -122,10 +122,10 @@ def _rungs(graph: Graph, asked: FixedPoint, classes: tuple[str, ...]) -> tuple[R
         if asked.activation_bits == "auto" and _widened(graph, asked):
             rungs += wide(asked.images, far=_far(graph, asked, classes))
         rungs += TWO_PARTY_SUMS
-        if _rows(asked.calibration) < LEAST_ROWS:
-            rungs = without_rows(rungs)
     elif isinstance(asked, ClientAided) and _few(asked):
         rungs = rungs[:2] + FEW_IMAGES + rungs[2:]
+    if _rows(asked.calibration) < LEAST_ROWS:
+        rungs = without_rows(rungs)
     if asked.activation_bits != "auto":
         rungs = tuple((rung[0], asked.activation_bits, *rung[2:]) for rung in rungs if rung[2:] in ((), (FED,)))
     return rungs
@@ -198,13 +198,15 @@ def _client_aided(
     graph = rewrite(scale_targets(public_patterns(graph), samples, classes, centred=True))
     if settings.row_scales:
         graph = equalise_rows(graph, reaches(graph, samples))
+    moments = Moments() if settings.rounding == "feedback" and samples is not None else None
     if samples is None:
         ranges = from_intervals(graph, input_intervals(graph, settings.input_range))
     else:
         behind = tails(graph)
         sources = {source for tail in behind.values() for source in tail.sources}
-        ranges = from_calibration(graph, samples, settings.margin, settings.input_range, sources)
-    planner = _Planner(graph, settings)
+        watch = None if moments is None else moments.watch
+        ranges = from_calibration(graph, samples, settings.margin, settings.input_range, sources, watch)
+    planner = _Planner(graph, settings, moments)
     for _ in range(RANGE_ATTEMPTS):
         plan, lowered, prediction = planner.plan(ranges, weight_bits, activation_bits)
         seen, wider = None, {}
@@ -288,7 +290,8 @@ def _not_finite(name: str, samples: Array) -> str:
 
 
 class _Planner:
-    def __init__(self, graph: Graph, settings: ClientAided) -> None:
+    def __init__(self, graph: Graph, settings: ClientAided, moments: Moments | None) -> None:
+        self.moments = moments
         self.graph, self.settings, self.name = graph, settings, settings.name or graph.name
         self.request = Request(
             batch=settings.images,
@@ -311,6 +314,8 @@ class _Planner:
             ranges.mean,
             most_bits=self.settings.most_bits,
             packed=self.settings.engine == "packed" and self.settings.most_bits > AUTO_BITS[0],
+            square=ranges.square,
+            moments=self.moments,
         )
         lowered = lower(self.graph, forms, quantisation)
         degree = quantisation.ring_degree

@@ -47,6 +47,7 @@ FED = {"rounding": "feedback"}
 FEW_IMAGES: tuple[Rung, ...] = (
     (10, "auto", {"engine": "packed", "most_bits": 14}),
     (11, "auto", {"engine": "packed", "most_bits": 16}),
+    (11, "auto", {"engine": "packed", "most_bits": 16} | FED),
 )
 # of plans that are tried for the usual precision, so many times the cheapest one's price is too dear
 DEAR = 8.0

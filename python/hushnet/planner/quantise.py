@@ -14,6 +14,7 @@ from .. import _native
 from ..graph import Graph, Linear
 from ..plan import PlanError
 from ..reference.linear import apply, row_norms
+from .feedback import Moments
 from .forms import Forms
 from .ranges import plan_geometry
 
@@ -24,6 +25,8 @@ AUTO_BITS = range(12, 7, -1)
 LEAST_BITS, MOST_BITS = 2, 16
 # bits that weights have at most beyond those asked for, where the engine for few images has room
 FINER_WEIGHTS = 3
+# bits that weights give to what their layers read, at most, and the share of the noise that such a change must take
+COARSER_WEIGHTS, WORTH = 4, 0.3
 # of a layer's largest bias, beyond those of the sum of its weights: inputs of so many bits leave no less of it
 BIAS_BITS = 16
 
@@ -175,12 +178,17 @@ def choose(
     *,
     most_bits: int = AUTO_BITS[0],
     packed: bool = False,
+    square: Mapping[str, float] | None = None,
+    moments: Moments | None = None,
 ) -> Quantisation:
     """Weights, scales, bits and the ring degree of the whole plan.
 
     Biases are corrected where ``mean`` has a layer's input.
 
     Args:
+        square: mean square of layers' inputs. Where it is known, and ``packed``, "auto" weighs bits of weights against
+            bits of what they multiply.
+        moments: of layers' inputs. Where they are known, errors of rounded weights are fed back.
         most_bits: the most activation bits that "auto" takes.
         packed: whether the few-images engine alone will run the plan: its modulus then limits "auto".
 
@@ -212,26 +220,127 @@ def choose(
             if degree == degrees[-1]:
                 raise
             continue
-        return _finer(found, linears, forms, (weight_bits, mean), automatic) if packed else found
+        if packed:
+            bits = {n.output: weight_bits for n in linears}
+            if square and isinstance(activation_bits, str):
+                found = _balanced(found, linears, forms, (bits, mean, square), automatic)
+            found = _finer(found, linears, forms, (bits, weight_bits, mean), automatic)
+        return found if moments is None else _fed_back(found, linears, forms, moments, automatic)
     raise PlanError("no ring degree to choose from")
+
+
+def _balanced(
+    found: Quantisation,
+    linears: list[Linear],
+    forms: Forms,
+    given: tuple[dict[str, int], Mapping[str, Array], Mapping[str, float]],
+    automatic: _Automatic,
+) -> Quantisation:
+    """Fewer bits for weights, and more for what they multiply, where their layers have less noise so.
+
+    A modulus holds the product of both. Inputs are mostly far below the end of their range, so that their rounding
+    makes more noise than that of weights. The bits of weights are written into the first of ``given``.
+    """
+    bits, mean, square = given
+    changed = replace(
+        found,
+        weights=dict(found.weights),
+        biases=dict(found.biases),
+        bounds=dict(found.bounds),
+        activations=dict(found.activations),
+    )
+    for root, form in found.activations.items():
+        nodes = [n for n in linears if forms.root(forms.source[n.output]) == root]
+        if not nodes or root in forms.whole or form.bits >= automatic.most or any(n.input not in mean for n in nodes):
+            continue
+        own = {n.output: found.weights[n.output] for n in nodes}
+        least = (1 - WORTH) * _noise(nodes, own, form, (mean, square))
+        most = bits[nodes[0].output]
+        for fewer in range(most - 1, max(most - COARSER_WEIGHTS, LEAST_BITS) - 1, -1):
+            own = {n.output: quantise_weights(n, fewer) for n in nodes}
+            corrections = {n.output: bias_correction(n, own[n.output], mean[n.input]) for n in nodes}
+            limit = forms.limit[root]
+            chosen = min(
+                automatic.bits(found.ring_degree, n, own[n.output], corrections[n.output], limit) for n in nodes
+            )
+            wider = reading(limit, chosen, nodes, own)
+            noise = _noise(nodes, own, wider, (mean, square))
+            if chosen <= form.bits or noise >= least:
+                continue
+            least = noise
+            changed.activations[root] = wider
+            for node in nodes:
+                bits[node.output], changed.weights[node.output] = fewer, own[node.output]
+                changed.biases[node.output], changed.bounds[node.output] = _layer(
+                    node, own[node.output], corrections[node.output], wider
+                )
+    return changed
+
+
+def _fed_back(
+    found: Quantisation, linears: list[Linear], forms: Forms, moments: Moments, automatic: _Automatic
+) -> Quantisation:
+    """Weights of as many bits whose rounding errors cancel in the layers' results (:mod:`.feedback`).
+
+    Layers of which a wider modulus would be needed so keep their weights.
+    """
+    weights, biases, bounds = dict(found.weights), dict(found.biases), dict(found.bounds)
+    for node in linears:
+        nearest = found.weights[node.output]
+        limit = int(np.abs(nearest.weight.astype(np.int64)).max(initial=0))
+        fed = moments.rounded(node, np.asarray(node.weight, dtype=np.float64) / nearest.scale, limit)
+        if fed is None or limit == 0:
+            continue
+        integers = fed[0].astype(nearest.weight.dtype)
+        rows, l2 = row_norms(integers)
+        own = Weights(integers, nearest.scale, float(l2.max(initial=0.0)), rows)
+        form = found.activations[forms.root(forms.source[node.output])]
+        bias, bound = _layer(node, own, fed[1] * nearest.scale, form)
+        degree, before = found.ring_degree, found.bounds[node.output]
+        if automatic.fits(degree, node, own, bound) or not automatic.fits(degree, node, nearest, before):
+            weights[node.output], biases[node.output], bounds[node.output] = own, bias, bound
+    return replace(found, weights=weights, biases=biases, bounds=bounds)
+
+
+def _noise(
+    nodes: Sequence[Linear],
+    weights: Mapping[str, Weights],
+    form: Activation,
+    moments: tuple[Mapping[str, Array], Mapping[str, float]],
+) -> float:
+    """Variance of rounding in layers' results over their mean square, the sum of all: of weights, and of inputs.
+
+    What rounded weights do to the mean is taken back by biases.
+    """
+    mean, square = moments
+    total = 0.0
+    for node in nodes:
+        power, exact = square[node.input], np.asarray(node.weight, dtype=np.float64)
+        own = weights[node.output]
+        norm = float(np.square(exact).sum())
+        if power > 0 and norm > 0:
+            off = float(np.square(exact - own.weight * own.scale).sum())
+            varying = max(power - float(np.square(mean[node.input]).mean()), 0.0)
+            total += (form.scale**2 / 12 + off / norm * varying) / power
+    return total
 
 
 def _finer(
     found: Quantisation,
     linears: list[Linear],
     forms: Forms,
-    given: tuple[int, Mapping[str, Array]],
+    given: tuple[Mapping[str, int], int, Mapping[str, Array]],
     automatic: _Automatic,
 ) -> Quantisation:
-    """Weights of up to :data:`FINER_WEIGHTS` bits more in the layers whose modulus has room for them.
+    """Weights of up to :data:`FINER_WEIGHTS` bits more than asked for in the layers whose modulus has room for them.
 
     Activations keep the bits that they have: few layers of a network have the longest sums.
     """
-    least, mean = given
+    least, asked, mean = given
     weights, biases, bounds = dict(found.weights), dict(found.biases), dict(found.bounds)
     for node in linears:
         form = found.activations[forms.root(forms.source[node.output])]
-        for bits in range(min(least + FINER_WEIGHTS, MOST_BITS), least, -1):
+        for bits in range(min(asked + FINER_WEIGHTS, MOST_BITS), least[node.output], -1):
             finer = quantise_weights(node, bits)
             correction = bias_correction(node, finer, mean[node.input]) if node.input in mean else 0.0
             bias, bound = _layer(node, finer, correction, form)

@@ -13,6 +13,7 @@ from ...errors import LimitError
 from ...graph import Graph, Op
 from ...options import TwoParty
 from ...plan import Plan, PlanError, RangeError
+from ..feedback import Moments
 from ..jumps import jumps, sides, watched
 from ..quality import UNBOUNDED, Quality, growing, measure, places, said, sequences, squashed, steep
 from ..ranges import MANY_ELEMENTS, Range, Ranges, drawn_rows, hull, input_intervals, typical_outputs
@@ -21,7 +22,6 @@ from ..tail import stated, tails, watched_heads
 from . import cost, nonlinear
 from .client import Writer
 from .errors import Propagation
-from .feedback import Moments
 from .methods import ROWS, Asked, Chooser
 from .opened import Tail, carry
 from .prepared import Prepared, prepare

@@ -12,6 +12,7 @@ from ...graph import Graph
 from ...options import TwoParty
 from ...plan import PlanError
 from ..check import check_graph
+from ..feedback import Moments
 from ..guards import between_layers, unguarded
 from ..inputs import scale_inputs
 from ..ranges import InputRanges, Ranges, from_calibration, from_intervals, input_intervals
@@ -20,7 +21,6 @@ from ..tail import tails
 from ..targets import distances, scale_targets, target_centres
 from .constants import constants_from_inputs
 from .curves import fused, opened_up
-from .feedback import Moments
 from .joined import joined
 from .masking import bounded_masks
 from .means import divided_last

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from ...graph import Linear
-from .feedback import Moments
+from ..feedback import Moments
 
 Array = np.ndarray
 

@@ -17,9 +17,9 @@ from collections.abc import Iterator, Mapping
 
 import numpy as np
 
-from ...graph import Graph, Linear
-from ...reference.linear import windows
-from ..ranges import plan_geometry
+from ..graph import Graph, Linear
+from ..reference.linear import windows
+from .ranges import plan_geometry
 
 Array = np.ndarray
 
