@@ -105,6 +105,10 @@ class Reader(Build, ABC):
     def final(self, estimator: Any, x: str) -> Scores:
         """Scores, probabilities and places of labels of an estimator, or of the last step of a pipeline."""
 
+    @abstractmethod
+    def targets(self, estimators: Sequence[Any]) -> list[tuple[np.ndarray, np.ndarray]] | None:
+        """Weights (targets, features) and biases of linear regressors; None where an estimator is none."""
+
 
 def refused(estimator: Any, problem: str, advice: str) -> UnsupportedModel:
     """The error that names an estimator, what is in the way, and what to do."""

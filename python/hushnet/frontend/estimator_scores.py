@@ -296,11 +296,23 @@ def _stacked(build: Reader, e: Any, x: str) -> Scores:
 
 
 def _regressor_chain(build: Reader, e: Any, x: str) -> Scores:
-    """Each estimator reads what those before it have predicted."""
+    """Each estimator reads what those before it have predicted; linear ones are one layer together."""
+    maps, order = build.targets(e.estimators_), np.argsort(np.asarray(e.order_))
+    if maps is not None:
+        features = maps[0][0].shape[1]
+        weight, bias = np.zeros((0, features)), np.zeros(0)
+        for own, offset in maps:
+            # what the earlier predictions are of the features, put in
+            direct, earlier = own[:, :features], own[:, features:]
+            weight, bias = (
+                np.concatenate([weight, direct + earlier @ weight]),
+                np.append(bias, offset + earlier @ bias),
+            )
+        return build.affine(x, weight[order], bias[order]), None, None
     found: list[str] = []
     for own in e.estimators_:
         found.append(build.final(own, build.side_by_side([x, *found]))[0])
-    return build.columns(build.side_by_side(found), np.argsort(np.asarray(e.order_)).tolist()), None, None
+    return build.columns(build.side_by_side(found), order.tolist()), None, None
 
 
 def _transformed_target(build: Reader, e: Any, x: str) -> Scores:

@@ -11,6 +11,7 @@ these once a target (``probabilities_0`` ...), those of several labels a row one
 from __future__ import annotations
 
 import json
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -230,6 +231,11 @@ class _Builder(Reader):
 
     def several(self, estimator: Any, x: str) -> Scores:
         """Estimators side by side: one for each class, or for each target."""
+        maps = self.targets(estimator.estimators_)
+        if maps is not None and not hasattr(estimator, "classes_"):
+            # one layer, whose targets count each by itself
+            weight, bias = (np.concatenate(v) for v in zip(*maps, strict=True))
+            return self.affine(x, weight, bias), None, None
         parts = [self.final(e, x) for e in estimator.estimators_]
         if not hasattr(estimator, "classes_"):
             return self.side_by_side([p[0] for p in parts]), None, None
@@ -244,6 +250,18 @@ class _Builder(Reader):
             return scores, self.sigmoid_shares(scores), None
         chances = self.side_by_side([self.columns(p[1], [1]) for p in parts if p[1]])
         return scores, chances if _several_labels(estimator) else self.normalised(chances), None
+
+    def targets(self, estimators: Sequence[Any]) -> list[tuple[np.ndarray, np.ndarray]] | None:
+        """Weights (targets, features) and biases of linear regressors; None where an estimator is none."""
+        if any(
+            kind(e) not in _LINEAR or hasattr(e, "classes_") or getattr(e, "kernel", "linear") != "linear"
+            for e in estimators
+        ):
+            return None
+        return [
+            (weight := np.atleast_2d(dense(e.coef_)), np.broadcast_to(np.ravel(e.intercept_), (len(weight),)))
+            for e in estimators
+        ]
 
     def one_against_one(self, estimator: Any, x: str) -> Scores:
         """Linear support vectors of several classes: pairs vote, and the sums of their scores break ties."""

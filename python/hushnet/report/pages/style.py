@@ -20,7 +20,7 @@ p{margin:0 0 10px}
 background:var(--server-pale);color:var(--server)}
 .pill.bad{background:var(--bad-pale);color:var(--bad)}
 section{background:var(--paper);border:1px solid var(--line);border-radius:12px;padding:20px 22px;margin-top:18px}
-.tiles{display:grid;grid-template-columns:repeat(auto-fit,minmax(126px,1fr));gap:12px;margin-top:18px}
+.tiles{display:grid;grid-template-columns:repeat(auto-fit,minmax(140px,1fr));gap:12px;margin-top:18px}
 .tile{background:var(--paper);border:1px solid var(--line);border-radius:12px;padding:12px 14px}
 .tile b{display:block;font-size:19px;white-space:nowrap;font-weight:640;
 letter-spacing:-.01em;font-variant-numeric:tabular-nums}
