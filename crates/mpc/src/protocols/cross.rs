@@ -44,9 +44,9 @@ pub(crate) fn payload_bytes(terms: &[Term], n: usize) -> u64 {
     terms.iter().map(|t| packed_bytes(n, t.payload.bits())).sum()
 }
 
-/// What the holder of the bits keeps until the payloads come: per block and term its pads and its bits.
+/// What the holder of the bits keeps until the payloads come: per block the sum of its pads, each shifted as its term, and per block and term its bits.
 pub(crate) struct Chosen {
-    pads: Vec<Lanes>,
+    sums: Vec<Lanes>,
     bits: Vec<u64>,
     n: usize,
 }
@@ -55,25 +55,26 @@ pub(crate) struct Chosen {
 pub(crate) fn choose(
     s: &mut Session,
     n: usize,
-    terms: usize,
+    terms: &[Term],
     plane: impl Fn(usize, usize) -> u64,
 ) -> Result<Chosen> {
     let blocks = words(n);
     let mut chosen =
-        Chosen { pads: Vec::with_capacity(blocks * terms), bits: Vec::with_capacity(blocks * terms), n };
-    let (mut t, mut h, mut pads) = ([0; GROUP], [0; GROUP], [0; GROUP]);
+        Chosen { sums: Vec::with_capacity(blocks), bits: Vec::with_capacity(blocks * terms.len()), n };
+    let (mut t, mut h) = ([0; GROUP], [0; GROUP]);
     for block in 0..blocks {
         let m = (n - block * GROUP).min(GROUP);
-        for term in 0..terms {
+        let mut sum = [0; GROUP];
+        for (k, term) in terms.iter().enumerate() {
             s.draw_received(&mut t)?;
             let key = &s.recv_pads.key;
             key.hash(&t, 0, &mut h);
-            key.low(&h, &mut pads);
-            let bits = plane(block, term);
+            key.keep(&h, term.shift, &mut sum);
+            let bits = plane(block, k);
             send_plane(&mut *s.channel, &[key.choices(&t) ^ bits], m)?;
-            chosen.pads.push(pads);
             chosen.bits.push(bits);
         }
+        chosen.sums.push(sum);
     }
     Ok(chosen)
 }
@@ -121,7 +122,7 @@ pub(crate) fn offer(
     s.channel.send(&messages)
 }
 
-/// Reads the payloads and adds this party's shares to `out`, modulo 2^w.
+/// Reads the payloads of the terms that were chosen and adds this party's shares to `out`, modulo 2^w.
 pub(crate) fn collect(
     s: &mut Session,
     terms: &[Term],
@@ -130,23 +131,22 @@ pub(crate) fn collect(
     out: &mut [u64],
 ) -> Result<()> {
     crate::error::check_len("values of chosen products", chosen.n, out.len())?;
-    let mut held = chosen.pads.iter().zip(&chosen.bits);
-    let (mut received, mut share) = ([0; GROUP], [0; GROUP]);
+    let mut bits = chosen.bits.iter();
+    let mut received = [0; GROUP];
     let mut message = Vec::new();
-    for out in out.chunks_mut(GROUP) {
-        let n = out.len();
+    for (out, sum) in out.chunks_mut(GROUP).zip(&chosen.sums) {
+        let (n, mut share) = (out.len(), *sum);
         message.resize(payload_bytes(terms, n) as usize, 0);
         s.channel.recv(&mut message)?;
         let mut rest = message.as_slice();
-        share[..n].copy_from_slice(out);
-        for (term, (pads, &bits)) in terms.iter().zip(&mut held) {
+        for (term, &bits) in terms.iter().zip(&mut bits) {
             let (part, after) = rest.split_at(packed_bytes(n, term.payload.bits()) as usize);
             rest = after;
             crate::bits::unpack(part, term.payload.bits(), &mut received[..n]);
-            s.recv_pads.key.collect(pads, bits, &received, term.shift, &mut share);
+            s.recv_pads.key.collect(bits, &received, term.shift, &mut share);
         }
         for (o, share) in out.iter_mut().zip(&share) {
-            *o = ring.reduce(*share);
+            *o = ring.add(*o, *share);
         }
     }
     Ok(())

@@ -122,7 +122,7 @@ fn pass(
     let terms = ladder(bits.ring.bits(), out);
     s.ensure([cross::demand(terms.len(), n); 2])?;
     let planes = to_planes(&narrow.shifted, terms.len() as u32);
-    let chosen = cross::choose(s, n, terms.len(), |block, term| planes[term][block])?;
+    let chosen = cross::choose(s, n, &terms, |block, term| planes[term][block])?;
     s.channel.flush()?;
     cross::offer(s, &terms, out, &mut product, |_, at, block| wide.values(at, block))?;
     s.channel.flush()?;
@@ -232,7 +232,7 @@ fn square_pass(s: &mut Session, x: &[u64], of: Factor, out: Ring) -> Result<Vec<
         s.channel.flush()?;
     } else {
         let planes = to_planes(&a.shifted, terms.len() as u32);
-        let chosen = cross::choose(s, n, terms.len(), |block, term| planes[term][block])?;
+        let chosen = cross::choose(s, n, &terms, |block, term| planes[term][block])?;
         s.channel.flush()?;
         cross::collect(s, &terms, half, &chosen, &mut twice)?;
     }

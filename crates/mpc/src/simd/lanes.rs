@@ -49,21 +49,20 @@ pub(super) fn offer(term: &Offered<'_>, sent: &mut Lanes, share: &mut Lanes) {
     }
 }
 
-/// Adds pad + bit * received, times 2^shift, to this party's share, modulo 2^64.
+/// Adds the pads of hashes, times 2^shift, to this party's share, modulo 2^64.
 #[inline(always)]
-pub(super) fn collect(pads: &Lanes, bits: u64, received: &Lanes, shift: u32, share: &mut Lanes) {
-    let chosen = masks(bits);
+pub(super) fn keep(hashes: &[Block; GROUP], shift: u32, share: &mut Lanes) {
     for i in 0..GROUP {
-        let gained = pads[i].wrapping_add(received[i] & chosen[i]);
-        share[i] = share[i].wrapping_add(gained << shift);
+        share[i] = share[i].wrapping_add((hashes[i] as u64) << shift);
     }
 }
 
-/// The low words of blocks.
+/// Adds bit * received, times 2^shift, to this party's share, modulo 2^64.
 #[inline(always)]
-pub(super) fn low(blocks: &[Block; GROUP], words: &mut Lanes) {
-    for (w, b) in words.iter_mut().zip(blocks) {
-        *w = *b as u64;
+pub(super) fn collect(bits: u64, received: &Lanes, shift: u32, share: &mut Lanes) {
+    let chosen = masks(bits);
+    for i in 0..GROUP {
+        share[i] = share[i].wrapping_add((received[i] & chosen[i]) << shift);
     }
 }
 
@@ -77,19 +76,13 @@ macro_rules! compiled {
         }
 
         #[target_feature(enable = $features)]
-        fn collect_inner(
-            pads: &lanes::Lanes,
-            bits: u64,
-            received: &lanes::Lanes,
-            shift: u32,
-            share: &mut lanes::Lanes,
-        ) {
-            lanes::collect(pads, bits, received, shift, share);
+        fn keep_inner(hashes: &[Block; 64], shift: u32, share: &mut lanes::Lanes) {
+            lanes::keep(hashes, shift, share);
         }
 
         #[target_feature(enable = $features)]
-        fn low_inner(blocks: &[Block; 64], words: &mut lanes::Lanes) {
-            lanes::low(blocks, words);
+        fn collect_inner(bits: u64, received: &lanes::Lanes, shift: u32, share: &mut lanes::Lanes) {
+            lanes::collect(bits, received, shift, share);
         }
 
         /// See `FixedKey::offer`.
@@ -103,23 +96,22 @@ macro_rules! compiled {
             unsafe { offer_inner(term, sent, share) }
         }
 
+        /// See `FixedKey::keep`.
+        pub(in crate::simd) fn keep(_: &Key, hashes: &[Block; 64], shift: u32, share: &mut lanes::Lanes) {
+            // SAFETY: a `Key` exists only where the features do.
+            unsafe { keep_inner(hashes, shift, share) }
+        }
+
         /// See `FixedKey::collect`.
         pub(in crate::simd) fn collect(
             _: &Key,
-            pads: &lanes::Lanes,
             bits: u64,
             received: &lanes::Lanes,
             shift: u32,
             share: &mut lanes::Lanes,
         ) {
             // SAFETY: a `Key` exists only where the features do.
-            unsafe { collect_inner(pads, bits, received, shift, share) }
-        }
-
-        /// See `FixedKey::low`.
-        pub(in crate::simd) fn low(_: &Key, blocks: &[Block; 64], words: &mut lanes::Lanes) {
-            // SAFETY: a `Key` exists only where the features do.
-            unsafe { low_inner(blocks, words) }
+            unsafe { collect_inner(bits, received, shift, share) }
         }
     };
 }

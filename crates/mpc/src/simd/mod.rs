@@ -123,14 +123,15 @@ impl FixedKey {
         on!(self, offer(term, sent, share));
     }
 
-    /// One term of a product at the holder of the bits: adds (pad + bit * received) * 2^shift to this party's share, modulo 2^64.
-    pub(crate) fn collect(&self, pads: &Lanes, bits: u64, received: &Lanes, shift: u32, share: &mut Lanes) {
-        on!(self, collect(pads, bits, received, shift, share));
+    /// One term of a product at the holder of the bits, before the payloads come: adds the pads, the low words of hashes, times 2^shift to this
+    /// party's share, modulo 2^64.
+    pub(crate) fn keep(&self, hashes: &[Block; GROUP], shift: u32, share: &mut Lanes) {
+        on!(self, keep(hashes, shift, share));
     }
 
-    /// The low words of 64 blocks.
-    pub(crate) fn low(&self, blocks: &[Block; GROUP], words: &mut Lanes) {
-        on!(self, low(blocks, words));
+    /// The same once they are here: adds bit * received * 2^shift, modulo 2^64.
+    pub(crate) fn collect(&self, bits: u64, received: &Lanes, shift: u32, share: &mut Lanes) {
+        on!(self, collect(bits, received, shift, share));
     }
 
     /// Rows of a local code whose table falls into groups of 2^log_group entries, 16 at most: XORs one entry of each group into each row. Row

@@ -116,12 +116,12 @@ pub(super) fn offer(_: &Aes128, term: &Offered<'_>, sent: &mut Lanes, share: &mu
     lanes::offer(term, sent, share);
 }
 
-/// See `FixedKey::collect`.
-pub(super) fn collect(_: &Aes128, pads: &Lanes, bits: u64, received: &Lanes, shift: u32, share: &mut Lanes) {
-    lanes::collect(pads, bits, received, shift, share);
+/// See `FixedKey::keep`.
+pub(super) fn keep(_: &Aes128, hashes: &[Block; 64], shift: u32, share: &mut Lanes) {
+    lanes::keep(hashes, shift, share);
 }
 
-/// See `FixedKey::low`.
-pub(super) fn low(_: &Aes128, blocks: &[Block; 64], words: &mut Lanes) {
-    lanes::low(blocks, words);
+/// See `FixedKey::collect`.
+pub(super) fn collect(_: &Aes128, bits: u64, received: &Lanes, shift: u32, share: &mut Lanes) {
+    lanes::collect(bits, received, shift, share);
 }

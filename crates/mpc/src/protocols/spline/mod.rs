@@ -144,6 +144,11 @@ impl<'a> Plan<'a> {
         [cross::demand(sent, n), cross::demand(self.shape.wraps.len(), n)]
     }
 
+    /// The wrap-around's term, not shifted.
+    fn lone(&self) -> Option<Term> {
+        self.widening.map(|term| Term { shift: 0, ..term })
+    }
+
     /// This party's share of the output from its share of the inner result and of the wrap-around.
     fn finish(&self, holds: bool, inner: &[u64], wraps: &[u64]) -> Vec<u64> {
         let spec = self.shape.spec();
@@ -262,7 +267,7 @@ fn hold(s: &mut Session, x: &[u64], plan: &Plan<'_>, pieces: &Pieces) -> Result<
     let tops: Vec<Vec<u64>> = (shares.iter().zip(&spec.basis))
         .map(|(v, b)| to_planes(&v.iter().map(|v| v >> (b.bits - 1)).collect::<Vec<_>>(), 1).swap_remove(0))
         .collect();
-    let chosen = cross::choose(s, n, degree, |block, m| tops[m][block])?;
+    let chosen = cross::choose(s, n, &shape.wraps, |block, m| tops[m][block])?;
     s.channel.flush()?;
     Ok((inner, chosen))
 }
@@ -275,9 +280,8 @@ fn holds(s: &mut Session, x: &[u64], plan: &Plan<'_>, pieces: &Pieces) -> Result
     for (mut inner, chosen) in groups {
         cross::collect(s, &shape.wraps, shape.inner, &chosen, &mut inner)?;
         let mut wraps = vec![0; inner.len()];
-        if let Some(term) = &plan.widening {
+        if let Some(term) = plan.lone() {
             let tops: Vec<u64> = inner.iter().map(|z| z >> (shape.inner.bits() - 1)).collect();
-            let term = Term { shift: 0, ..*term };
             let fill = |_, at: usize, block: &mut [u64]| block.copy_from_slice(&tops[at..at + block.len()]);
             cross::offer(s, &[term], term.payload, &mut wraps, fill)?;
             s.channel.flush()?;
@@ -313,7 +317,7 @@ fn question(s: &mut Session, x: &[u64], plan: &Plan<'_>) -> Result<Question> {
         planes.extend(to_planes(&rounded, b.precision));
         values.push(rounded.iter().map(|&v| 2 * v as i64 - shape.centre(m)).collect());
     }
-    let chosen = cross::choose(s, x.len(), shape.terms.len(), |block, term| planes[term][block])?;
+    let chosen = cross::choose(s, x.len(), &shape.terms, |block, term| planes[term][block])?;
     s.channel.flush()?;
     Ok(Question { asked, chosen, values })
 }
@@ -356,16 +360,14 @@ fn asker(s: &mut Session, x: &[u64], plan: &Plan<'_>) -> Result<Vec<u64>> {
         let inner = reply(s, x.len(), &question, plan)?;
         let tops: Vec<u64> = inner.iter().map(|z| z >> (shape.inner.bits() - 1)).collect();
         let plane = to_planes(&tops, 1).swap_remove(0);
-        let ask = usize::from(plan.widening.is_some());
-        let chosen = cross::choose(s, x.len(), ask, |block, _| plane[block])?;
+        let chosen = cross::choose(s, x.len(), plan.lone().as_slice(), |block, _| plane[block])?;
         s.channel.flush()?;
         waiting.push((inner, tops, chosen));
     }
     let mut results = Vec::with_capacity(x.len());
     for (inner, tops, chosen) in waiting {
         let mut wraps = vec![0; inner.len()];
-        if let Some(term) = &plan.widening {
-            let term = Term { shift: 0, ..*term };
+        if let Some(term) = plan.lone() {
             cross::collect(s, &[term], term.payload, &chosen, &mut wraps)?;
             wraps.iter_mut().zip(&tops).for_each(|(w, t)| *w = t.wrapping_sub(*w));
         }
