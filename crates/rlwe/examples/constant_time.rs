@@ -120,22 +120,21 @@ fn wide() {
     let client = WideClient::generate(&context, &mut prg).unwrap();
     let public = client.public_key(&[4; 32], &mut prg).unwrap().to_bytes().unwrap();
     let merging = client.merging_keys(2, &[6; 32], &mut prg).unwrap().to_bytes().unwrap();
-    let request = client.encrypt(30, (&[5; 32], 3, 0), &secrets(wide::RING_DEGREE, 30), &mut prg).unwrap();
+    let request = client.encrypt(&p, (&[5; 32], 3, 0), &secrets(wide::RING_DEGREE, 30), &mut prg).unwrap();
     // The keys and the ciphertext travel.
     [&public, &merging, &request].into_iter().for_each(|message| publish(message));
     let server = WideServer::new(&context, &WidePublicKey::from_bytes(&context, &public).unwrap()).unwrap();
     let keys = MergeKeys::from_bytes(context.merge(), 2, &merging).unwrap();
-    let cipher = server.read((&[5; 32], 3, 0), &request).unwrap();
+    let cipher = server.read(&p, (&[5; 32], 3, 0), &request).unwrap();
     let plain: Vec<i64> = secrets(wide::RING_DEGREE, 30).iter().map(|w| *w as i64 - (1 << 29)).collect();
     let plain = [WidePlain::new(&context, &plain, 2).unwrap()];
     let sums = [(); 2].map(|()| server.combine(&[&cipher], &plain).unwrap()).to_vec();
     let merged = keys.merge(sums, 2, &tally).unwrap();
     let places: Vec<usize> = (0..wide::RING_DEGREE).step_by(5).collect();
-    let [c1, c0, _] = server.answer(&p, &mut prg, merged, &places).unwrap();
+    let [c1, _] = server.answer(&p, &mut prg, merged, &places).unwrap();
     // The answer travels.
     publish(&c1);
-    publish(&c0);
-    client.open(&p, &c1, &c0, &places).unwrap();
+    client.open(&p, &c1, &places).unwrap();
 }
 
 /// Rotation-free layers, both profiles: set-up, request, answer, opening.

@@ -25,8 +25,6 @@ pub const PACKED_RERANDOMISER: Kind = Kind("re-randomiser of a packed answer");
 pub const WIDE_MASK: Kind = Kind("a of a wide ciphertext");
 /// Products of shares: u of an answer.
 pub const WIDE_RERANDOMISER: Kind = Kind("re-randomiser of a wide answer");
-/// Products of shares: the words of R.
-pub const WIDE_R: Kind = Kind("R of a wide answer");
 /// ConvFHE, products of shares: `a` of merging keys.
 pub const MERGE_MASK: Kind = Kind("a of a merging key");
 /// Rotation-free: v of a query, the secret that meets the public b.

@@ -45,11 +45,11 @@ impl MatrixClient {
         expect("first operand's share", len_a, a.len())?;
         expect("second operand's share", len_b, b.len())?;
         let columns = Zeroizing::new(transposed(a, product.shape.rows, product.shape.inner));
-        let each = WideContext::poly_len();
         let mut message = vec![0; product.request_len()];
         let mut rest = message.as_mut_slice();
         let mut first = 0;
         for (term, image) in product.terms.iter().zip([columns.as_slice(), b]) {
+            let each = term.params.request_len();
             let (part, after) = rest.split_at_mut(term.input_polys() * each);
             rest = after;
             part.par_chunks_exact_mut(each).enumerate().try_for_each(|(i, bytes)| {
@@ -57,7 +57,7 @@ impl MatrixClient {
                 let mut poly = Zeroizing::new(vec![0; RING_DEGREE]);
                 term.layout.for_each_input(i / blocks, i % blocks, |at, e| poly[at] = image[e]);
                 let number = (seed, stage, (first + i) as u32);
-                let c0 = self.key.encrypt(product.ring_bits, number, &poly, &mut Prg::from_os()?)?;
+                let c0 = self.key.encrypt(&term.params, number, &poly, &mut Prg::from_os()?)?;
                 bytes.copy_from_slice(&c0);
                 Ok::<(), LayerError>(())
             })?;
@@ -85,23 +85,17 @@ impl MatrixClient {
         let mask = low_mask(product.ring_bits);
         let mut rest = answer;
         for (number, term) in product.terms.iter().enumerate() {
-            let r = term.params.response_bits();
-            let mut parts = Vec::with_capacity(term.groups().len());
-            for group in term.groups() {
-                let (part, after) = rest.split_at(term.part_len(term.useful(&group)));
-                parts.push((group, part));
-                rest = after;
-            }
+            let groups: Vec<_> = term.groups().collect();
+            let (these, after) = rest.split_at(groups.len() * term.part_len());
+            rest = after;
+            let parts = groups.into_par_iter().zip(these.par_chunks_exact(term.part_len()));
             let open = |(group, part): (Vec<_>, &[u8])| {
                 let (places, elements) = term.places(&group);
-                let (c1_bytes, c0_bytes) = part.split_at(pack::packed_len(RING_DEGREE, r));
-                let (mut c1, mut c0) = (vec![0; RING_DEGREE], vec![0; places.len().next_multiple_of(8)]);
-                pack::unpack(c1_bytes, r, &mut c1)?;
-                pack::unpack(c0_bytes, r, &mut c0)?;
-                c0.truncate(places.len());
-                Ok((elements, self.key.open(&term.params, &c1, &c0, &places)?))
+                let mut c1 = vec![0; RING_DEGREE];
+                pack::unpack(part, term.params.response_bits(), &mut c1)?;
+                Ok((elements, self.key.open(&term.params, &c1, &places)?))
             };
-            let opened = parts.into_par_iter().map(open).collect::<Result<Vec<_>, LayerError>>()?;
+            let opened = parts.map(open).collect::<Result<Vec<_>, LayerError>>()?;
             for (elements, shares) in opened {
                 for (e, share) in elements.into_iter().zip(shares) {
                     let at = product.result_element(number, e);

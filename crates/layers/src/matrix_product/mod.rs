@@ -1,7 +1,7 @@
 //! Products of two shared matrices modulo 2^l, many heads in one call: C_h = A_h B_h with A_h of n x k, B_h of k x m.
 //!
 //! With A = A_0 + A_1 and B = B_0 + B_1 (party 0 the server), A_0 B_0 and A_1 B_1 are local. The client encrypts its shares of *both* operands
-//! in one request; the server multiplies them with its own ([`hushnet_rlwe::wide`]) and answers with masked shares of A_1 B_0 and A_0 B_1. One key,
+//! in one request; the server multiplies them with its own ([`hushnet_rlwe::wide`]), keeps one part of A_1 B_0 and A_0 B_1 and answers with the other. One key,
 //! of the client, is enough (Lu, Huang, Gu, Li, Liu, Hong, Ren, Wei, Chen, "BumbleBee", NDSS 2025, section 4, has one party encrypt both factors, too).
 //!
 //! *Places.* A cross term is a 1x1 convolution with groups: heads are groups, the inner axis the channels, rows of the encrypted factor the
@@ -28,7 +28,7 @@ use hushnet_rlwe::wide::{WideContext, WideParams, WidePublicKey, WideSpec, DATA_
 pub const MOST_UNITS: u64 = 2;
 /// Largest spacing of a layout: keys for merging grow with its logarithm.
 const MOST_SPACING: usize = 256;
-/// Seconds on one core, and bytes as over 300 Mbit/s; only ratios steer the choice of the layout.
+/// Seconds on one core, and bytes of whole words as over 300 Mbit/s; only ratios steer the choice of the layout.
 const PRICES: LayoutPrices =
     LayoutPrices { input: 3e-3, output: 320e-9, output_poly: 600e-6, product: 30e-6, weight: 150e-6 };
 /// Most elements of an operand or result.
@@ -172,10 +172,9 @@ impl Term {
         (places, elements)
     }
 
-    /// Bytes of a merged ciphertext: c1, then useful coefficients of c0, whole bytes.
-    fn part_len(&self, useful: usize) -> usize {
-        let r = self.params.response_bits();
-        pack::packed_len(RING_DEGREE, r) + pack::packed_len(useful.next_multiple_of(8), r)
+    /// Bytes of a merged ciphertext: c1.
+    fn part_len(&self) -> usize {
+        pack::packed_len(RING_DEGREE, self.params.response_bits())
     }
 
     /// Blocks of a group: each once.
@@ -187,10 +186,6 @@ impl Term {
     /// Plain polynomials that a group needs.
     fn plain_polys(&self, group: &[OutputPoly]) -> usize {
         Self::blocks(group).map(|j| self.layout.inputs_of(j).len()).sum()
-    }
-
-    fn useful(&self, group: &[OutputPoly]) -> usize {
-        group.iter().map(|(tile, block)| self.layout.output_count(*tile, *block)).sum()
     }
 }
 
@@ -222,13 +217,13 @@ impl MatrixProduct {
     /// Bytes of the client's message.
     #[must_use]
     pub fn request_len(&self) -> usize {
-        self.terms.iter().map(|t| t.input_polys() * WideContext::poly_len()).sum()
+        self.terms.iter().map(|t| t.input_polys() * t.params.request_len()).sum()
     }
 
     /// Bytes of the server's message.
     #[must_use]
     pub fn answer_len(&self) -> usize {
-        let of = |t: &Term| t.groups().map(|g| t.part_len(t.useful(&g))).sum::<usize>();
+        let of = |t: &Term| t.groups().len() * t.part_len();
         self.terms.iter().map(of).sum()
     }
 
@@ -275,7 +270,7 @@ impl MatrixProduct {
     pub fn off_fraction(&self) -> Result<f64, LayerError> {
         let mut sum = 0.0;
         for term in &self.terms {
-            sum += term.params.spec().off_by_one_fraction()?;
+            sum += term.params.off_by_one_fraction()?;
         }
         Ok(sum)
     }

@@ -1,4 +1,4 @@
-//! The server's half of a product: its own shares times the client's encrypted ones, merged, re-randomised, masked.
+//! The server's half of a product: its own shares times the client's encrypted ones, merged, re-randomised, in part kept.
 
 use super::{transposed, MatrixProduct, OutputPoly, Term};
 use crate::batch::{expect, LayerError};
@@ -73,8 +73,7 @@ impl MatrixServer {
     /// Answers a request with the server's shares a (h, n, k) and b (h, k, m); returns the message and the server's share of the result (h, n, m).
     ///
     /// # Errors
-    /// [`LayerError::Length`] for a request of the wrong length, or unless shares are whole operands; [`LayerError::Cipher`] for words that are
-    /// not below their primes.
+    /// [`LayerError::Length`] for a request of the wrong length, or unless shares are whole operands; [`LayerError::Cipher`] from the ring.
     pub fn answer(
         &self,
         session: &MatrixSession,
@@ -91,13 +90,14 @@ impl MatrixServer {
         let mut own = product.local(a, b);
         let mask = low_mask(product.ring_bits);
         let mut message = Vec::with_capacity(product.answer_len());
-        let each = WideContext::poly_len();
         let (mut rest, mut first) = (request, 0);
         for (number, (term, weights)) in product.terms.iter().zip([columns.as_slice(), a]).enumerate() {
+            let each = term.params.request_len();
             let (part, after) = rest.split_at(term.input_polys() * each);
             rest = after;
-            let read =
-                |(i, bytes): (usize, &[u8])| session.server.read((seed, stage, (first + i) as u32), bytes);
+            let read = |(i, bytes): (usize, &[u8])| {
+                session.server.read(&term.params, (seed, stage, (first + i) as u32), bytes)
+            };
             let ciphers = part.par_chunks_exact(each).enumerate().map(read).collect::<Result<Vec<_>, _>>()?;
             first += ciphers.len();
             self.tally.add(TallyCounts { ntt: ciphers.len() as u64, ..TallyCounts::default() });
@@ -147,15 +147,10 @@ impl MatrixServer {
         let list = group.iter().map(combine).collect::<Result<Vec<_>, _>>()?;
         let merged = session.keys.merge(list, layout.spacing(), &self.tally)?;
         let (places, elements) = term.places(group);
-        let [c1, mut c0, shares] =
-            session.server.answer(&term.params, &mut Prg::from_os()?, merged, &places)?;
+        let [c1, shares] = session.server.answer(&term.params, &mut Prg::from_os()?, merged, &places)?;
         self.tally.add(TallyCounts { intt: 1, ..TallyCounts::default() });
-        c0.resize(places.len().next_multiple_of(8), 0);
-        let r = term.params.response_bits();
-        let mut bytes = vec![0; term.part_len(places.len())];
-        let (first, second) = bytes.split_at_mut(pack::packed_len(RING_DEGREE, r));
-        pack::pack(&c1, r, first)?;
-        pack::pack(&c0, r, second)?;
+        let mut bytes = vec![0; term.part_len()];
+        pack::pack(&c1, term.params.response_bits(), &mut bytes)?;
         Ok((bytes, elements, shares))
     }
 }

@@ -7,13 +7,8 @@ use hushnet_ring::Prg;
 use hushnet_rlwe::uses;
 use hushnet_rlwe::wide::WideContext;
 
-const NEEDS: Needs<'_> = &[
-    (uses::SECRET, 2),
-    (uses::WIDE_MASK, 12),
-    (uses::WIDE_RERANDOMISER, 8),
-    (uses::WIDE_R, 240),
-    (uses::MERGE_MASK, 4),
-];
+const NEEDS: Needs<'_> =
+    &[(uses::SECRET, 2), (uses::WIDE_MASK, 12), (uses::WIDE_RERANDOMISER, 8), (uses::MERGE_MASK, 4)];
 
 /// Two products in each of two sessions, of the same operands, which every party holds in the clear here.
 fn sessions(context: &WideContext) {
@@ -41,13 +36,11 @@ fn products_of_shares_use_every_mask_once() {
     assert_once("products of shares", &report, NEEDS);
 }
 
-/// Planted: one re-randomiser in two answers, one R in two answers. Results stay right, so nothing else would show them.
+/// Planted: one re-randomiser in two answers. Results stay right, so nothing else would show it.
 #[test]
 fn planted_repetitions_in_products_are_found() {
-    let context = WideContext::new().unwrap();
-    for kind in [uses::WIDE_RERANDOMISER, uses::WIDE_R] {
-        let recording = Recording::start().plant(kind, 2..4);
-        sessions(&context);
-        assert_found(kind.0, &recording.finish(), &[kind]);
-    }
+    let (context, kind) = (WideContext::new().unwrap(), uses::WIDE_RERANDOMISER);
+    let recording = Recording::start().plant(kind, 2..4);
+    sessions(&context);
+    assert_found(kind.0, &recording.finish(), &[kind]);
 }

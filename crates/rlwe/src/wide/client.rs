@@ -1,7 +1,10 @@
 //! The client of a product of shares: encrypts its shares, reads its shares of the answers.
 
-use super::key::{write, WidePublicKey, PUBLIC_KEY_STAGE, SEED_BYTES};
-use super::{record_secret, round_to_share, signed_mod, WideContext, WideParams, DATA_PRIMES, RING_DEGREE};
+use super::key::{WidePublicKey, PUBLIC_KEY_STAGE, SEED_BYTES};
+use super::{
+    check_places, record_secret, request, round_to_share, signed_mod, WideContext, WideParams, DATA_PRIMES,
+    RING_DEGREE,
+};
 use crate::pack_lwe::{ring, MergeKeys};
 use crate::CipherError;
 use hushnet_ring::rns::{Coef, Eval, RnsPoly};
@@ -82,14 +85,14 @@ impl WideClient {
         MergeKeys::generate(&self.context.merge, &self.coefficients, spacing, seed, prg)
     }
 
-    /// The message of an encryption of N values modulo 2^l: c0, [`WideContext::poly_len`] bytes. The triple of `seed`, `stage` and `index` names
+    /// The message of an encryption of N values modulo 2^l: c0 in [`WideParams::request_bits`] bits a word, [`WideParams::request_len`] bytes. The triple of `seed`, `stage` and `index` names
     /// c1 and must not be used twice.
     ///
     /// # Errors
     /// [`CipherError::Ring`] when `share` has not N elements.
     pub fn encrypt(
         &self,
-        ring_bits: u32,
+        params: &WideParams,
         (seed, stage, index): (&[u8; 32], u32, u32),
         share: &[u64],
         prg: &mut Prg,
@@ -98,39 +101,24 @@ impl WideClient {
             let (what, expected) = ("share polynomial", RING_DEGREE);
             return Err(RingError::Length { what, expected, got: share.len() }.into());
         }
+        let ring_bits = params.ring_bits();
         let inverses: Vec<_> = (0..DATA_PRIMES).map(|i| self.context.inverse_power(ring_bits, i)).collect();
         let mask = self.context.mask(seed, stage, index)?;
         let message = |i: usize, at: usize| self.context.scale_share(share[at], ring_bits, i, inverses[i]);
-        write(&self.encrypt_message(&mask, prg, message)?)
+        request::write(&self.context, params, &self.encrypt_message(&mask, prg, message)?)
     }
 
-    /// The client's shares of an answer: `c1` has N words of r bits, `c0` one word for every coefficient named in
-    /// `places` (below N); shares modulo 2^l in the same order.
+    /// The client's shares of the coefficients of an answer named in `places` (below N), modulo 2^l in the same order; `c1` has N words of r bits.
     ///
     /// # Errors
-    /// [`CipherError::Ring`] when lengths differ or a place is not below N.
-    pub fn open(
-        &self,
-        params: &WideParams,
-        c1: &[u64],
-        c0: &[u64],
-        places: &[usize],
-    ) -> Result<Vec<u64>, CipherError> {
-        let (n, r) = (RING_DEGREE, params.response_bits());
-        let of = |what, expected, got| Err(RingError::Length { what, expected, got }.into());
-        if c0.len() != places.len() {
-            return of("answer coefficients", places.len(), c0.len());
-        }
-        if let Some(place) = places.iter().find(|p| **p >= n) {
-            return of("coefficient of an answer (below)", n, *place);
-        }
+    /// [`CipherError::Ring`] when `c1` has not N words or a place is not below N.
+    pub fn open(&self, params: &WideParams, c1: &[u64], places: &[usize]) -> Result<Vec<u64>, CipherError> {
+        let r = params.response_bits();
+        check_places(places)?;
         let exact = &self.context.inner.exact;
-        let mut product = Zeroizing::new(vec![0; n]);
+        let mut product = Zeroizing::new(vec![0; RING_DEGREE]);
         exact.multiply_into(&exact.words_hat(c1, r)?, &self.secret, &mut product, &mut exact.scratch())?;
-        let share = |(c, place): (&u64, &usize)| {
-            let phase = c.wrapping_add(product[*place]) & low_mask(r);
-            round_to_share(phase, r, params.ring_bits())
-        };
-        Ok(c0.iter().zip(places).map(share).collect())
+        let share = |place: &usize| round_to_share(product[*place] & low_mask(r), r, params.ring_bits());
+        Ok(places.iter().map(share).collect())
     }
 }

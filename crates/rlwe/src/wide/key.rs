@@ -1,4 +1,4 @@
-//! A client's public key of products of shares, and how polynomials travel.
+//! A client's public key of products of shares, and how its polynomial travels.
 
 use super::{WideContext, DATA_PRIMES, PRIME_BITS, RING_DEGREE};
 use crate::pack_lwe::ring;
@@ -51,7 +51,7 @@ impl WidePublicKey {
 }
 
 /// The limbs of a polynomial, 50 bits a word.
-pub(super) fn write(poly: &RnsPoly<Coef>) -> Result<Vec<u8>, CipherError> {
+fn write(poly: &RnsPoly<Coef>) -> Result<Vec<u8>, CipherError> {
     let mut bytes = vec![0; WideContext::poly_len()];
     let each = pack::packed_len(RING_DEGREE, PRIME_BITS);
     for (limb, out) in poly.words().chunks_exact(RING_DEGREE).zip(bytes.chunks_exact_mut(each)) {
@@ -64,7 +64,7 @@ pub(super) fn write(poly: &RnsPoly<Coef>) -> Result<Vec<u8>, CipherError> {
 ///
 /// # Errors
 /// [`CipherError::Ring`] for another length, [`CipherError::NotReduced`] for a word that is too large.
-pub(super) fn read(context: &WideContext, bytes: &[u8]) -> Result<RnsPoly<Coef>, CipherError> {
+fn read(context: &WideContext, bytes: &[u8]) -> Result<RnsPoly<Coef>, CipherError> {
     let expected = WideContext::poly_len();
     if bytes.len() != expected {
         return Err(RingError::Length { what: "wide polynomial", expected, got: bytes.len() }.into());

@@ -5,18 +5,23 @@
 //! of the other factor, merges, re-randomises, and keeps shares as a packed stage does (Huang, Lu, Hong, Ding, "Cheetah", USENIX Security
 //! 2022, section 3, with both factors shared as in Lu, Huang, Gu, Li, Liu, Hong, Ren, Wei, Chen, "BumbleBee", NDSS 2025, section 4).
 //!
-//! **What the client may see** (facts 1 and 2 of `docs/two-party.md`). An answer is c1 and the useful coefficients of c0. The server adds
-//! `(pk0 u, pk1 u + e1)` with fresh ternary u, then subtracts R, uniform modulo 2^r, from every coefficient of c0 that it sends. *Simulation*: as
-//! in [`crate::packed`]: c0 is uniform, c1 carries a ring-LWE sample whose secret occurs nowhere else in the view, so a simulator draws both at random.
+//! **What travels.** A request has the upper k bits of c0, rounded ([`WideParams::request_bits`]); an answer has c1 in r bits and nothing of c0: with the phase `c0 + c1 s = Q/2^l y + v`, `round(2^l/Q c0)` is the
+//! server's share of y and `round(2^l/Q c1 s)` the client's, as in [`crate::packed`].
+//!
+//! **What the client may see** (facts 1 and 2 of `docs/two-party.md`). The server adds `(pk0 u, pk1 u + e1)` with fresh ternary u, keeps c0 and sends c1.
+//! *Simulation*: as in [`crate::packed`]: c1 carries a ring-LWE sample whose secret occurs nowhere else in the view, so a simulator draws it at random, and the
+//! client's share is a function of it. The phase, whose noise tells the server's operand, is in no party's hands.
 //! **What the server may see**: ring-LWE ciphertexts and switching keys under a modulus of 150 bits.
 //!
-//! **Correctness.** A share is off by the phase's noise times 2^l / Q, the rounding of the switch to 2^r, and the two roundings to 2^l: at most one unit
-//! while all noise is below half a unit ([`WideSpec::choose`]). The noise before the switch is a sum of plain coefficients, at most 2^(l-1) in
+//! **Correctness.** The shares sum to y up to `|d + f + g|` units: d is the phase's noise times 2^l / Q and the rounding of c1 to r bits, times s; f and g, the
+//! roundings of both shares, are at most one half each. So a result is off by one unit at most while |d| is below half a unit ([`WideSpec::choose`], with half a
+//! unit to spare). The noise before the switch is a sum of plain coefficients, at most 2^(l-1) in
 //! absolute value, times errors, and what re-randomising and merging add: variance
-//! `(10.5 + 1) |W|^2 + 2 * 10.5 N` + [`merge_variance`], |W| the Euclidean norm of all plain coefficients that meet in one output polynomial.
+//! `(10.5 + 1 + 4^(100-k)/12) |W|^2 + 2 * 10.5 N` + [`merge_variance`], |W| the Euclidean norm of all plain coefficients that meet in one output polynomial.
 
 mod client;
 mod key;
+mod request;
 mod server;
 
 pub use client::WideClient;
@@ -39,7 +44,9 @@ pub const RING_DEGREE: usize = 8192;
 pub const PRIME_BITS: u32 = 50;
 /// Primes that ciphertexts are modulo; one more switches keys.
 pub const DATA_PRIMES: usize = 2;
-/// Bits of an answer above the share ring.
+/// Bits of Q, the product of the primes that ciphertexts are modulo; at least this less 2^-7.
+const MODULUS_BITS: u32 = DATA_PRIMES as u32 * PRIME_BITS;
+/// Bits of c1 in an answer above the share ring.
 pub const RESPONSE_EXTRA_BITS: u32 = 10;
 
 /// What a product of shares computes, in the numbers that parameters depend on.
@@ -57,38 +64,46 @@ pub struct WideSpec {
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct WideParams {
     spec: WideSpec,
+    /// Low bits of Q that a request leaves out.
+    dropped: u32,
 }
 
 impl WideSpec {
-    /// Bound of the noise before the switch, in units of 1 modulo Q, failing with probability below 2^-41 a coefficient.
+    /// Bound of the noise before the switch where requests are whole, in units of 1 modulo Q, failing with probability below 2^-41 a coefficient.
     ///
     /// # Errors
     /// [`CipherError::Ring`] when the degree has no primes.
     pub fn noise(&self) -> Result<f64, CipherError> {
+        self.noise_without(0)
+    }
+
+    /// The bound where a request leaves out so many bits of a word.
+    fn noise_without(&self, bits: u32) -> Result<f64, CipherError> {
         let n = RING_DEGREE as f64;
         let primes = primes_near(PRIME_BITS, RING_DEGREE, DATA_PRIMES + 1)?;
         let (data, special) = (&primes[..DATA_PRIMES], primes[DATA_PRIMES]);
         let norm2 = self.terms as f64 * f64::from(self.ring_bits - self.ring_bits.min(1)).exp2().powi(2);
-        let variance = (ERROR_VARIANCE + 1.0) * norm2
+        let request = if bits == 0 { 0.0 } else { f64::from(2 * bits).exp2() / 12.0 };
+        let variance = (ERROR_VARIANCE + 1.0 + request) * norm2
             + 2.0 * ERROR_VARIANCE * n
             + merge_variance(RING_DEGREE, data, special, self.spacing);
         Ok(TAIL * variance.sqrt())
     }
 
-    /// Bound of the noise that rounding an answer adds, in units of 1 modulo 2^r.
+    /// Bound of the noise that rounding c1 of an answer adds, in units of 1 modulo 2^r.
     #[must_use]
     pub fn switch_noise() -> f64 {
         0.5 * (1.0 + TAIL * (RING_DEGREE as f64).sqrt())
     }
 
-    /// Noise before the switch in units of the share ring.
-    fn relative(&self) -> Result<f64, CipherError> {
+    /// Noise before the switch in units of the share ring, where a request leaves out so many bits.
+    fn relative(&self, dropped: u32) -> Result<f64, CipherError> {
         // Primes are at least 2^50 (1 - 2^-8).
-        let modulus = f64::from(DATA_PRIMES as u32 * PRIME_BITS).exp2();
-        Ok(self.noise()? * f64::from(self.ring_bits).exp2() / modulus * 1.01)
+        let modulus = f64::from(MODULUS_BITS).exp2();
+        Ok(self.noise_without(dropped)? * f64::from(self.ring_bits).exp2() / modulus * 1.01)
     }
 
-    /// Parameters whose shares are never off by more than one unit.
+    /// Parameters whose shares are never off by more than one unit. A request leaves out as many bits as the noise has room for.
     ///
     /// # Errors
     /// [`CipherError::TooWide`] when the ring of shares leaves no room for the noise (l above about 43); [`CipherError::Insecure`]
@@ -101,26 +116,19 @@ impl WideSpec {
         if !self.spacing.is_power_of_two() || self.spacing > RING_DEGREE {
             return Err(RingError::RingDegree(self.spacing).into());
         }
-        let relative = self.relative()? + Self::switch_noise() / f64::from(RESPONSE_EXTRA_BITS).exp2();
-        if self.ring_bits == 0 || self.ring_bits > 50 || relative >= 0.5 {
+        let room = 0.5 - Self::switch_noise() / f64::from(RESPONSE_EXTRA_BITS).exp2();
+        if self.ring_bits == 0 || self.ring_bits > 50 || self.relative(0)? >= room {
             return Err(CipherError::TooWide {
                 ring_bits: self.ring_bits,
                 noise_bits: self.noise()?.log2().ceil() as u32,
-                modulus_bits: DATA_PRIMES as u32 * PRIME_BITS,
+                modulus_bits: MODULUS_BITS,
             });
         }
-        Ok(WideParams { spec: *self })
-    }
-
-    /// Expected fraction of results that are off by one unit.
-    ///
-    /// # Errors
-    /// As [`Self::noise`].
-    pub fn off_by_one_fraction(&self) -> Result<f64, CipherError> {
-        let v = self.relative()? / TAIL;
-        let n = RING_DEGREE as f64;
-        let w = (n / 18.0 + 1.0 / 12.0).sqrt() / f64::from(RESPONSE_EXTRA_BITS).exp2();
-        Ok((2.0 / std::f64::consts::PI).sqrt() * (v * v + w * w).sqrt())
+        let mut dropped = 0;
+        while dropped + 1 < PRIME_BITS && self.relative(dropped + 1)? < room {
+            dropped += 1;
+        }
+        Ok(WideParams { spec: *self, dropped })
     }
 }
 
@@ -139,6 +147,26 @@ impl WideParams {
     #[must_use]
     pub fn spec(&self) -> &WideSpec {
         &self.spec
+    }
+    /// Bits of a word of c0 in a request.
+    #[must_use]
+    pub fn request_bits(&self) -> u32 {
+        MODULUS_BITS - self.dropped
+    }
+    /// Bytes of a polynomial of a request.
+    #[must_use]
+    pub fn request_len(&self) -> usize {
+        let of = |bits| pack::packed_len(RING_DEGREE, bits);
+        of(PRIME_BITS) + of(self.request_bits() - PRIME_BITS)
+    }
+    /// Expected fraction of results that are off by one unit.
+    ///
+    /// # Errors
+    /// As [`WideSpec::noise`].
+    pub fn off_by_one_fraction(&self) -> Result<f64, CipherError> {
+        let v = self.spec.relative(self.dropped)? / TAIL;
+        let w = (RING_DEGREE as f64 / 18.0).sqrt() / f64::from(RESPONSE_EXTRA_BITS).exp2();
+        Ok((2.0 / std::f64::consts::PI).sqrt() * (v * v + w * w).sqrt())
     }
 }
 
@@ -259,6 +287,17 @@ impl Switch {
         };
         let whole = residues.into_iter().enumerate().map(part).fold(0u64, u64::wrapping_add);
         (whole.wrapping_add(1 << (63 - response_bits)) >> (64 - response_bits)) & low_mask(response_bits)
+    }
+}
+
+/// Places of an answer: below N.
+fn check_places(places: &[usize]) -> Result<(), CipherError> {
+    match places.iter().find(|place| **place >= RING_DEGREE) {
+        None => Ok(()),
+        Some(place) => {
+            let (what, expected, got) = ("coefficient of an answer (below)", RING_DEGREE, *place);
+            Err(RingError::Length { what, expected, got }.into())
+        }
     }
 }
 

@@ -1,11 +1,13 @@
-//! The server of a product of shares: multiplies by its own share, re-randomises, masks.
+//! The server of a product of shares: multiplies by its own share, re-randomises, keeps its part.
 
-use super::key::{read, PUBLIC_KEY_STAGE};
-use super::{round_to_share, signed_mod, WideContext, WideParams, WidePublicKey, DATA_PRIMES, RING_DEGREE};
+use super::key::PUBLIC_KEY_STAGE;
+use super::{
+    check_places, request, signed_mod, WideContext, WideParams, WidePublicKey, DATA_PRIMES, RING_DEGREE,
+};
 use crate::pack_lwe::{ring, Pair};
 use crate::{uses, CipherError};
-use hushnet_ring::rns::{Eval, RnsPoly};
-use hushnet_ring::{ledger, low_mask, mac, sample, simd, Prg, RingError};
+use hushnet_ring::rns::{Coef, Eval, RnsPoly};
+use hushnet_ring::{ledger, mac, sample, simd, Prg, RingError};
 use zeroize::Zeroize;
 
 /// Products of one limb that are summed before they are added to the rest.
@@ -61,13 +63,15 @@ impl WideServer {
     /// Reads a ciphertext of a request; c1 follows from `seed`, `stage` and `index`.
     ///
     /// # Errors
-    /// [`CipherError::Ring`] for a wrong length, [`CipherError::NotReduced`] when a word is not below its prime.
+    /// [`CipherError::Ring`] unless there are [`WideParams::request_len`] bytes.
     pub fn read(
         &self,
+        params: &WideParams,
         (seed, stage, index): (&[u8; 32], u32, u32),
         message: &[u8],
     ) -> Result<WideCipher, CipherError> {
-        let c0 = self.context.basis().forward(read(&self.context, message)?).map_err(ring)?;
+        let c0 =
+            self.context.basis().forward(request::read(&self.context, params, message)?).map_err(ring)?;
         Ok(WideCipher([c0, self.context.mask(seed, stage, index)?]))
     }
 
@@ -98,8 +102,8 @@ impl WideServer {
         Ok(sums)
     }
 
-    /// Turns a combined ciphertext into an answer: re-randomised, switched to 2^r, c0 masked by R at `places`. Returns the N words of c1, one of c0
-    /// for every place, and the server's own shares of the same places.
+    /// Turns a combined ciphertext into an answer: re-randomised, c1 switched to 2^r. Returns the N words of c1, and the server's own shares of the
+    /// coefficients at `places`; c0 does not travel.
     ///
     /// # Errors
     /// [`CipherError::Ring`] when a place is not below N.
@@ -107,16 +111,29 @@ impl WideServer {
         &self,
         params: &WideParams,
         prg: &mut Prg,
-        mut sum: Pair,
+        sum: Pair,
         places: &[usize],
-    ) -> Result<[Vec<u64>; 3], CipherError> {
-        let (n, r) = (RING_DEGREE, params.response_bits());
-        if let Some(place) = places.iter().find(|place| **place >= n) {
-            let (what, expected, got) = ("coefficient of an answer (below)", n, *place);
-            return Err(RingError::Length { what, expected, got }.into());
-        }
+    ) -> Result<[Vec<u64>; 2], CipherError> {
+        check_places(places)?;
+        let [mut s0, s1] = self.rerandomise(prg, sum)?;
+        let (basis, switch) = (self.context.basis(), &self.context.inner.switch);
+        let at = |poly: &RnsPoly<Coef>, place: usize, bits: u32| {
+            switch.apply(basis, std::array::from_fn(|i| poly.limb(i)[place]), bits)
+        };
+        let c1 = (0..RING_DEGREE).map(|place| at(&s1, place, params.response_bits())).collect();
+        let own = places.iter().map(|place| at(&s0, *place, params.ring_bits())).collect();
+        s0.zeroize();
+        Ok([c1, own])
+    }
+
+    /// Adds `(pk0 u, pk1 u + e1)` with fresh small u and e1, out of evaluation form. (c0 needs no error: it stays here.)
+    pub(super) fn rerandomise(
+        &self,
+        prg: &mut Prg,
+        mut sum: Pair,
+    ) -> Result<[RnsPoly<Coef>; 2], CipherError> {
         let basis = self.context.basis();
-        let mut small = vec![0i8; n];
+        let mut small = vec![0i8; RING_DEGREE];
         sample::ternary(prg, &mut small);
         ledger::small(uses::WIDE_RERANDOMISER, &mut small);
         let mut u = self.context.merge.small(&small, false)?;
@@ -124,9 +141,8 @@ impl WideServer {
             basis.mul_add(part, &u, key).map_err(ring)?;
         }
         u.zeroize();
-        let [mut s0, mut s1] = sum.map(|part| basis.inverse(part));
-        let (s0, s1) = (s0.as_mut().map_err(|e| ring(e.clone()))?, s1.as_mut().map_err(|e| ring(e.clone()))?);
-        // c0 needs no error: the mask hides it whole.
+        let [s0, s1] = sum.map(|part| basis.inverse(part).map_err(ring));
+        let (s0, mut s1) = (s0?, s1?);
         sample::centred_binomial(prg, &mut small);
         for i in 0..DATA_PRIMES {
             let m = &basis.moduli()[i];
@@ -135,21 +151,6 @@ impl WideServer {
             }
         }
         small.zeroize();
-        let switch = &self.context.inner.switch;
-        let at = |poly: &RnsPoly<_>, place: usize| {
-            switch.apply(basis, std::array::from_fn(|i| poly.limb(i)[place]), r)
-        };
-        let c1 = (0..n).map(|place| at(s1, place)).collect();
-        let mut own = vec![0; places.len()];
-        prg.fill_words(&mut own);
-        ledger::words(uses::WIDE_R, &mut own);
-        let mut c0 = Vec::with_capacity(places.len());
-        for (own, place) in own.iter_mut().zip(places) {
-            let mask = *own & low_mask(r);
-            c0.push(at(s0, *place).wrapping_sub(mask) & low_mask(r));
-            *own = round_to_share(mask, r, params.ring_bits());
-        }
-        s0.zeroize();
-        Ok([c1, c0, own])
+        Ok([s0, s1])
     }
 }

@@ -39,22 +39,22 @@ fn stage(ring_bits: u32, terms: usize, seed: u8) -> (Vec<i64>, f64) {
             // The largest coefficients there are, and random ones.
             w[k * 101 + i] = if k % 8 == 0 { -half } else { *v as i64 - half };
         }
-        let message = client.encrypt(ring_bits, (&[8; 32], 3, i as u32), &x, &mut prg).unwrap();
-        assert_eq!(message.len(), WideContext::poly_len());
-        ciphers.push(server.read((&[8; 32], 3, i as u32), &message).unwrap());
+        let message = client.encrypt(&params, (&[8; 32], 3, i as u32), &x, &mut prg).unwrap();
+        assert_eq!(message.len(), params.request_len());
+        ciphers.push(server.read(&params, (&[8; 32], 3, i as u32), &message).unwrap());
         plains.push(WidePlain::new(&context, &w, 1).unwrap());
         want.iter_mut().zip(negacyclic(&x, &w)).for_each(|(w, v)| *w = w.wrapping_add(v));
     }
     let sum = server.combine(&ciphers.iter().collect::<Vec<_>>(), &plains).unwrap();
     let places: Vec<usize> = (0..RING_DEGREE).rev().step_by(3).collect();
-    let [c1, c0, own] = server.answer(&params, &mut prg, sum, &places).unwrap();
-    assert!(c1.iter().chain(&c0).all(|w| *w <= low_mask(params.response_bits())));
-    let got = client.open(&params, &c1, &c0, &places).unwrap();
+    let [c1, own] = server.answer(&params, &mut prg, sum, &places).unwrap();
+    assert!(c1.iter().all(|w| *w <= low_mask(params.response_bits())));
+    let got = client.open(&params, &c1, &places).unwrap();
     let shift = 64 - ring_bits;
     let off = |(k, at): (usize, &usize)| {
         ((got[k].wrapping_add(own[k]).wrapping_sub(want[*at]) << shift) as i64) >> shift
     };
-    (places.iter().enumerate().map(off).collect(), spec.off_by_one_fraction().unwrap())
+    (places.iter().enumerate().map(off).collect(), params.off_by_one_fraction().unwrap())
 }
 
 #[test]
@@ -91,6 +91,40 @@ fn what_has_no_parameters_is_refused() {
     assert_eq!((most(1), most(64), most(1 << 20)), (Some(46), Some(45), Some(41)));
 }
 
+/// A request's words are the upper bits of c0, rounded: as few as the noise has room for.
+#[test]
+fn requests_leave_out_what_the_noise_covers() {
+    let context = WideContext::new().unwrap();
+    let moduli: Vec<u64> =
+        context.basis().moduli()[..2].iter().map(hushnet_ring::rns::Modulus::value).collect();
+    let q = u128::from(moduli[0]) * u128::from(moduli[1]);
+    let mut prg = Prg::from_seed([5; 16]);
+    for (ring_bits, terms) in [(30, 64), (37, 1000), (45, 1), (46, 1)] {
+        let params = WideSpec { ring_bits, terms, spacing: 1 }.choose().unwrap();
+        let (dropped, kept) = (params.dropped, params.request_bits());
+        assert_eq!(kept, 100 - dropped);
+        let room = 0.5 - WideSpec::switch_noise() / 1024.0;
+        assert!(params.spec().relative(dropped).unwrap() < room);
+        assert!(params.spec().relative(dropped + 1).unwrap() >= room || dropped == 49);
+        let mut poly = context.basis().zero(0..DATA_PRIMES).unwrap();
+        let mut values: Vec<u128> = (0..RING_DEGREE)
+            .map(|_| random(&mut prg, 2, 64).iter().fold(0, |v, w| v << 64 | u128::from(*w)) % q)
+            .collect();
+        values[..4].copy_from_slice(&[0, 1, q - 1, q / 2]);
+        for (i, p) in moduli.iter().enumerate() {
+            poly.limb_mut(i).iter_mut().zip(&values).for_each(|(c, v)| *c = (v % u128::from(*p)) as u64);
+        }
+        let message = request::write(&context, &params, &poly).unwrap();
+        assert_eq!(message.len(), RING_DEGREE * kept as usize / 8);
+        let back = request::read(&context, &params, &message).unwrap();
+        for (at, v) in values.iter().enumerate() {
+            let rounded = (v + ((1u128 << dropped) >> 1)) >> dropped << dropped;
+            let want = [0, 1].map(|i: usize| (rounded % u128::from(moduli[i])) as u64);
+            assert_eq!([0, 1].map(|i| back.limb(i)[at]), want, "{v} without {dropped} bits");
+        }
+    }
+}
+
 #[test]
 fn messages_are_read_as_they_were_written_and_others_are_refused() {
     let context = WideContext::new().unwrap();
@@ -102,21 +136,23 @@ fn messages_are_read_as_they_were_written_and_others_are_refused() {
     let same = WidePublicKey::from_bytes(&context, &message).unwrap();
     assert!(same.seed == key.seed && same.pk0.words() == key.pk0.words());
     let server = WideServer::new(&context, &same).unwrap();
+    let params = WideSpec { ring_bits: 20, terms: 1, spacing: 1 }.choose().unwrap();
     for length in [0, 31, message.len() - 1, message.len() + 1] {
         let mut other = message.clone();
         other.resize(length, 0);
         assert!(WidePublicKey::from_bytes(&context, &other).is_err());
-        assert!(server.read((&[1; 32], 0, 0), &other).is_err());
     }
-    let damaged = vec![0xff; WideContext::poly_len()];
-    assert!(matches!(server.read((&[1; 32], 0, 0), &damaged), Err(CipherError::NotReduced)));
+    // Every word of a request stands for an element modulo Q.
+    let len = params.request_len();
+    assert!(server.read(&params, (&[1; 32], 0, 0), &vec![0xff; len]).is_ok());
+    for length in [0, len - 1, len + 1, WideContext::poly_len()] {
+        assert!(server.read(&params, (&[1; 32], 0, 0), &vec![0; length]).is_err());
+    }
     let damaged = vec![0xff; WidePublicKey::byte_len()];
     assert!(matches!(WidePublicKey::from_bytes(&context, &damaged), Err(CipherError::NotReduced)));
-    assert!(client.encrypt(20, (&[1; 32], 0, 0), &[0; 5], &mut prg).is_err());
-    let params = WideSpec { ring_bits: 20, terms: 1, spacing: 1 }.choose().unwrap();
-    assert!(client.open(&params, &[0; RING_DEGREE], &[0], &[RING_DEGREE]).is_err());
-    assert!(client.open(&params, &[0; RING_DEGREE], &[0], &[1, 2]).is_err());
-    assert!(client.open(&params, &[0; 7], &[0], &[1]).is_err());
+    assert!(client.encrypt(&params, (&[1; 32], 0, 0), &[0; 5], &mut prg).is_err());
+    assert!(client.open(&params, &[0; RING_DEGREE], &[RING_DEGREE]).is_err());
+    assert!(client.open(&params, &[0; 7], &[1]).is_err());
     let sum = || [context.merge.zero().unwrap(), context.merge.zero().unwrap()];
     assert!(server.answer(&params, &mut prg, sum(), &[RING_DEGREE]).is_err());
     assert!(server.combine(&[], &[]).is_err());
@@ -130,41 +166,47 @@ fn answers_are_made_anew_each_time() {
     let client = WideClient::generate(&context, &mut prg).unwrap();
     let server = WideServer::new(&context, &client.public_key(&[7; 32], &mut prg).unwrap()).unwrap();
     let params = WideSpec { ring_bits: 24, terms: 1, spacing: 1 }.choose().unwrap();
-    let message = client.encrypt(24, (&[8; 32], 3, 0), &vec![5; RING_DEGREE], &mut prg).unwrap();
-    let cipher = server.read((&[8; 32], 3, 0), &message).unwrap();
+    let message = client.encrypt(&params, (&[8; 32], 3, 0), &vec![5; RING_DEGREE], &mut prg).unwrap();
+    let cipher = server.read(&params, (&[8; 32], 3, 0), &message).unwrap();
     let mut w = vec![0i64; RING_DEGREE];
     w[0] = 3;
     let plain = [WidePlain::new(&context, &w, 1).unwrap()];
     let places: Vec<usize> = (0..RING_DEGREE).collect();
     let mut answer =
         || server.answer(&params, &mut prg, server.combine(&[&cipher], &plain).unwrap(), &places).unwrap();
-    let ([a1, a0, _], [b1, b0, _]) = (answer(), answer());
+    let ([a1, a0], [b1, b0]) = (answer(), answer());
+    // The server's shares are of 24 bits, as the other words have 34.
     for (a, b) in [(a1, b1), (a0, b0)] {
         assert!(a.iter().zip(&b).filter(|(a, b)| a == b).count() < 4);
     }
 }
 
-/// Fact 2 of `docs/two-party.md`: the client sees whole phases, noise included, so R covers every bit of them. The product is zero here, and what is
-/// left is a mask's low bits.
+/// Fact 2 of `docs/two-party.md`: the noise tells the plain factor, and is in c0 and c1 s together. What c1 gives the client has uniform low bits;
+/// with the server's c0 they are those of a product that is zero, and its noise.
 #[test]
-fn the_noise_of_an_answer_is_masked() {
+fn the_noise_of_an_answer_stays_between_the_parties() {
     let context = WideContext::new().unwrap();
     let mut prg = Prg::from_seed([6; 16]);
     let client = WideClient::generate(&context, &mut prg).unwrap();
     let server = WideServer::new(&context, &client.public_key(&[7; 32], &mut prg).unwrap()).unwrap();
     let params = WideSpec { ring_bits: 24, terms: 1, spacing: 1 }.choose().unwrap();
-    let places: Vec<usize> = (0..RING_DEGREE).collect();
     let sum = [context.merge.zero().unwrap(), context.merge.zero().unwrap()];
-    let [c1, c0, _] = server.answer(&params, &mut prg, sum, &places).unwrap();
+    let parts = server.rerandomise(&mut prg, sum).unwrap();
     let (exact, r) = (&context.inner.exact, params.response_bits());
-    let mut phase = vec![0; RING_DEGREE];
-    let hat = exact.words_hat(&c1, r).unwrap();
-    exact.multiply_into(&hat, &client.secret, &mut phase, &mut exact.scratch()).unwrap();
-    let (unit, half) = (1u64 << RESPONSE_EXTRA_BITS, RING_DEGREE / 2);
-    let far = phase.iter().zip(&c0).filter(|(p, c)| {
-        let low = p.wrapping_add(**c) & (unit - 1);
-        (unit / 4..3 * unit / 4).contains(&low)
+    let [c0, c1] = parts.map(|part| -> Vec<u64> {
+        let at = |place: usize| std::array::from_fn(|i| part.limb(i)[place]);
+        (0..RING_DEGREE).map(|place| context.inner.switch.apply(context.basis(), at(place), r)).collect()
     });
+    let mut own = vec![0; RING_DEGREE];
+    let hat = exact.words_hat(&c1, r).unwrap();
+    exact.multiply_into(&hat, &client.secret, &mut own, &mut exact.scratch()).unwrap();
+    let (unit, half) = (1u64 << RESPONSE_EXTRA_BITS, RING_DEGREE / 2);
+    // Phases whose low bits are far from those of a whole unit.
+    let far = |phase: &dyn Fn(usize) -> u64| {
+        let low = |i: &usize| (unit / 4..3 * unit / 4).contains(&(phase(*i) & (unit - 1)));
+        (0..RING_DEGREE).filter(low).count()
+    };
     // Six deviations of fair coins.
-    assert!(far.count().abs_diff(half) < 3 * 91);
+    assert!(far(&|i| own[i]).abs_diff(half) < 3 * 91);
+    assert_eq!(far(&|i| own[i].wrapping_add(c0[i])), 0);
 }

@@ -12,7 +12,7 @@ use sha2::{Digest, Sha256};
 const MAGIC: [u8; 4] = *b"HN2P";
 /// Raised when the same plan would be computed with other bytes: 4 since layouts of polynomials are chosen by their cost,
 /// 5 since OTs are ensured in front of ciphertexts and wrap-arounds are products of the client's elements.
-const VERSION: u8 = 6;
+const VERSION: u8 = 7;
 pub(super) const HELLO: usize = 40;
 /// Position: the number in `hello`.
 pub(super) const KINDS: [OtKind; 6] = [
