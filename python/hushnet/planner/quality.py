@@ -193,7 +193,8 @@ def growing(graph: Graph) -> frozenset[str]:
 
 def _power(node: Op, given: list[float]) -> float:
     """Which power of inputs an operator's result grows as, from those of its operands."""
-    if math.isfinite(float(np.max(RULES[node.op].width(node.attrs)))):
+    if math.isfinite(float(np.max(RULES[node.op].width(node.attrs)))) or node.attrs.get("mul") == 0:
+        # bounded, or a constant
         return 0.0
     if node.op in ("mul", "matmul"):
         return sum(given)
