@@ -69,9 +69,7 @@ demo:
 		out/.demo/bin/hushnet demo --out out/demo; \
 	else $(MAKE) --no-print-directory $(VENV)/.built && $(BIN)/hushnet demo --out out/demo; fi
 
-# Side by side: each of them has times in which it keeps one core only.
-test: setup
-	@$(MAKE) --no-print-directory -j2 test-rust test-python
+test: setup test-rust test-python
 	@echo "== all tests passed"
 
 test-rust:

@@ -52,6 +52,10 @@ def behind_layers(a: tuple[int, ...], b: tuple[int, ...], *, last: bool = True) 
     return net
 
 
+# calibration rows: errors of products grow with values, and of few rows statements are wide
+ROWS = 500
+
+
 def inputs_of(net: Net, count: int, seed: int = 1) -> dict[str, np.ndarray]:
     rng = np.random.default_rng(seed)
     return {f"x{i}": rng.uniform(-1, 1, (count, *s)).astype(np.float32) for i, s in enumerate(net.shapes)}
@@ -59,11 +63,11 @@ def inputs_of(net: Net, count: int, seed: int = 1) -> dict[str, np.ndarray]:
 
 def served(net: Net, **options) -> tuple[hushnet.Model, hushnet.Result, np.ndarray]:
     """A model, what a session over a socket gives for two inputs, and what ONNX Runtime does."""
-    x = inputs_of(net, 24)
+    x = inputs_of(net, ROWS + 4)
     model = hushnet.compile(
-        net.model(), trust="two-party", calibration={k: v[:20] for k, v in x.items()}, weight_bits=10, **options
+        net.model(), trust="two-party", calibration={k: v[:ROWS] for k, v in x.items()}, weight_bits=10, **options
     )
-    some = {k: v[20:22] for k, v in x.items()}
+    some = {k: v[ROWS : ROWS + 2] for k, v in x.items()}
     handle = hushnet.serve(model, threads=1)
     try:
         with hushnet.connect(f"hush://127.0.0.1:{handle.port}", threads=1) as connection:
@@ -100,7 +104,7 @@ def test_attention_of_one_tensor_over_a_socket_is_within_the_stated_error_with_e
 )
 def test_products_of_every_rank_agree_with_float(a, b, rank):
     net = behind_layers(a, b)
-    x = inputs_of(net, 12)
+    x = inputs_of(net, ROWS)
     model = hushnet.compile(net.model(), trust="two-party", calibration=x, weight_bits=10)
     (stage,) = products(model.plan)
     assert len(model.plan.tensors[stage["out"]]["shape"]) == rank
@@ -124,7 +128,7 @@ def test_products_of_every_rank_agree_with_float(a, b, rank):
 )
 def test_a_factor_that_heads_share_is_sent_once(a, b, sizes):
     net = behind_layers(a, b)
-    x = inputs_of(net, 12)
+    x = inputs_of(net, ROWS)
     model = hushnet.compile(net.model(), trust="two-party", calibration=x, weight_bits=10)
     (stage,) = products(model.plan)
     assert matrices.of_stage(model.plan.tensors, stage)[0] == matrices.Sizes(*sizes)
@@ -142,7 +146,7 @@ def test_einsum_and_gemm_of_private_tensors(equation: str):
     net = Net(*(tuple(size[c] for c in term[1:]) for term in (left, right)))
     moved = [net.op("MatMul", f"x{i}", net.weight(*(2 * [net.shapes[i][-1]]))) for i in range(2)]
     net.op("MatMul", net.op("Einsum", *moved, equation=equation), net.weight(2, 3))
-    x = inputs_of(net, 12)
+    x = inputs_of(net, ROWS)
     model = hushnet.compile(net.model(), trust="two-party", calibration=x, weight_bits=10)
     assert len(products(model.plan)) == 1
     want = expected(net.model(), x)[0]
@@ -210,7 +214,7 @@ def test_the_reference_draws_what_real_runs_give():
 def test_a_planted_failure_is_seen(change: str, monkeypatch):
     """What the tests above hold results against does not hold wrong products."""
     net = behind_layers((3, 5), (5, 4))
-    x = inputs_of(net, 12)
+    x = inputs_of(net, ROWS)
     model = hushnet.compile(net.model(), trust="two-party", calibration=x, weight_bits=10)
     right = matrices.sums
     wrong = {

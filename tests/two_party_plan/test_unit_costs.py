@@ -69,7 +69,12 @@ def test_every_cost_is_measured_and_the_planner_reads_it(tmp_path: Path, monkeyp
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
     monkeypatch.delenv("HUSHNET_UNIT_COSTS", raising=False)
     package = cost.unit_costs()
-    found, path = hushnet.measure_machine(seconds=0.01)
+    own_work = ("ot_softspoken", "session_keys", "message", "byte", "input_poly", "output_poly", "client_element")
+    # Fits of two layers, ten milliseconds each: beside other work a cost may drown in noise, but not three times.
+    for _ in range(3):
+        found, path = hushnet.measure_machine(seconds=0.01)
+        if all(found[name] > 0 for name in own_work):
+            break
     missing = set(package) - set(found) - {"networks", "process_bytes"}
     assert not missing, missing
     assert all(v >= 0 for k, v in found.items() if k != "machine")
@@ -80,7 +85,7 @@ def test_every_cost_is_measured_and_the_planner_reads_it(tmp_path: Path, monkeyp
     assert all(v < 1 for k, v in found.items() if k != "machine"), found
     few_images = zoo.build("mlp-784-128-128-10"), data.synthetic((1, 28, 28), 4, seed=1)
     assert hushnet.compile(few_images[0], calibration=few_images[1], unit_costs=str(path)).plan.predicted["seconds"] > 0
-    for name in ("ot_softspoken", "session_keys", "message", "byte", "input_poly", "output_poly", "client_element"):
+    for name in own_work:
         assert 0 < found[name] < 1, name
     assert cost.unit_costs()["ot_softspoken"] == found["ot_softspoken"]
     path.write_text(json.dumps({"machine": "mine", "message": 0.25, "word_product": 1e-11}))
