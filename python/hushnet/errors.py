@@ -107,8 +107,8 @@ class RangeError(HushnetError, ValueError):
         value: what it was.
         bound: the largest value planned; None for a real tensor, which takes every finite number.
         low: the least value planned.
-        answer: True when the server's answer decrypts to a value that no weights of the plan give; the server is
-            faulty.
+        answer: True when the server's answer decrypts to a value that no weights of the plan give, or to the noise
+            that a ciphertext under other keys holds; the server, the connection or the keys are faulty.
         images: how many images have a value outside; ``affected``: which. 0 when nobody counted.
         values: how many values are outside, those that follow from earlier ones included.
     """

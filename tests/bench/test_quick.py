@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import runpy
 import shutil
 import subprocess
 import sys
@@ -52,6 +53,13 @@ def test_bench_quick_runs_every_benchmark(tmp_path: Path) -> None:
     )
     assert done.returncode == 0 and all(f"== bench {name} --quick" in done.stdout for name in "abc"), done
     assert sorted((tmp_path / "ran").read_text().split("\n")) == ["", *(f"bench {n} --quick --json" for n in "abc")]
+
+
+def test_the_longest_benchmarks_begin_first() -> None:
+    program = runpy.run_path(str(ROOT / "bench/quick.py"))
+    listed = program["names"](str(Path(sys.executable).parent / "hushnet"))
+    longest = set(program["LONGEST"])
+    assert set(listed[: len(longest)]) == longest and len(set(listed)) == len(listed) > len(longest)
 
 
 def test_benchmarks_run_side_by_side_and_none_begins_after_a_failure(tmp_path: Path) -> None:

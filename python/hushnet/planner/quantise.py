@@ -223,7 +223,7 @@ def choose(
         if packed:
             bits = {n.output: weight_bits for n in linears}
             if square and isinstance(activation_bits, str):
-                found = _balanced(found, linears, forms, (bits, mean, square), automatic)
+                found, bits = _balanced(found, linears, forms, (bits, mean, square), automatic)
             found = _finer(found, linears, forms, (bits, weight_bits, mean), automatic)
         return found if moments is None else _fed_back(found, linears, forms, moments, automatic)
     raise PlanError("no ring degree to choose from")
@@ -233,15 +233,15 @@ def _balanced(
     found: Quantisation,
     linears: list[Linear],
     forms: Forms,
-    given: tuple[dict[str, int], Mapping[str, Array], Mapping[str, float]],
+    given: tuple[Mapping[str, int], Mapping[str, Array], Mapping[str, float]],
     automatic: _Automatic,
-) -> Quantisation:
+) -> tuple[Quantisation, dict[str, int]]:
     """Fewer bits for weights, and more for what they multiply, where their layers have less noise so.
 
     A modulus holds the product of both. Inputs are mostly far below the end of their range, so that their rounding
-    makes more noise than that of weights. The bits of weights are written into the first of ``given``.
+    makes more noise than that of weights. Also gives the bits of every layer's weights.
     """
-    bits, mean, square = given
+    (asked, mean, square), bits = given, dict(given[0])
     changed = replace(
         found,
         weights=dict(found.weights),
@@ -255,7 +255,7 @@ def _balanced(
             continue
         own = {n.output: found.weights[n.output] for n in nodes}
         least = (1 - WORTH) * _noise(nodes, own, form, (mean, square))
-        most = bits[nodes[0].output]
+        most = asked[nodes[0].output]
         for fewer in range(most - 1, max(most - COARSER_WEIGHTS, LEAST_BITS) - 1, -1):
             own = {n.output: quantise_weights(n, fewer) for n in nodes}
             corrections = {n.output: bias_correction(n, own[n.output], mean[n.input]) for n in nodes}
@@ -274,7 +274,7 @@ def _balanced(
                 changed.biases[node.output], changed.bounds[node.output] = _layer(
                     node, own[node.output], corrections[node.output], wider
                 )
-    return changed
+    return changed, bits
 
 
 def _fed_back(

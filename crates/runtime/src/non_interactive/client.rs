@@ -178,13 +178,15 @@ impl NonInteractiveClient {
             .collect();
         let start = Instant::now();
         let before: Traffic = channel.traffic();
-        let mut messages = true;
+        let mut noise = Vec::new();
         for block in 0..blocks {
             let first = block * size;
             let count = size.min(images - first);
             let values = io::load(plan.tensors(), plan.inputs(), given, (first, count));
             let mut work = (values, Monitor::new(plan.tensors().len(), count));
-            messages &= self.block(channel, plan, (block, blocks), &mut work, &mut trace, progress)?;
+            if !self.block(channel, plan, (block, blocks), &mut work, &mut trace, progress)? {
+                noise.extend(first..first + count);
+            }
             io::store(plan.tensors(), plan.outputs(), &work.0, &mut outputs, (first, count));
             monitors.push((first, work.1));
         }
@@ -194,8 +196,7 @@ impl NonInteractiveClient {
         trace.seconds = since(start);
         trace.peak_memory_bytes = peak_memory();
         let mark = Overruns::of(&monitors, plan.tensors(), &places(plan)).error();
-        // Noise exceeds every bound, so that there is a mark.
-        Ok((outputs, trace, mark.map(|e| RangeError { answer: e.answer || !messages, ..e })))
+        Ok((outputs, trace, RangeError::join(mark, undecryptable(plan, noise))))
     }
 
     fn client_stages(
@@ -377,6 +378,23 @@ fn planned(link: &Link, plan: &NonInteractivePlan) -> f64 {
         sd = sd.hypot(noise.public()).hypot(f64::from(bits).exp2() * noise.rounding());
     }
     link.bound + hushnet_rlwe::batch::TAIL * sd / link.scale
+}
+
+/// The mark of images whose answers hold no message. Most of their values are beyond every bound and marked as such, but not all need be.
+pub(super) fn undecryptable(plan: &NonInteractivePlan, images: Vec<usize>) -> Option<RangeError> {
+    let (link, image) = (plan.downloads().first()?, *images.first()?);
+    Some(RangeError {
+        stage: link.stage.clone(),
+        tensor: plan.tensors()[link.real].name.clone(),
+        image,
+        element: 0,
+        value: f64::NAN,
+        bound: Some(planned(link, plan)),
+        low: None,
+        answer: true,
+        affected: images,
+        values: 0,
+    })
 }
 
 /// Clamps the values of a link to `bound`; marks lie in the slot of its ciphertexts.

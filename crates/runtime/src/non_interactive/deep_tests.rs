@@ -98,6 +98,9 @@ fn an_answer_under_keys_of_another_secret_is_an_error() {
     let run = crate::local::run_pipe(&model, mixed_up, &[input(&data)], &mut |_| ControlFlow::Continue(()));
     let Err(Error::Range(e)) = run.map(|_| ()) else { panic!("noise was taken for an answer") };
     assert!(e.answer && e.affected == [0], "{e:?}");
+    // Also where no value happens to be beyond its bound.
+    assert!(client::undecryptable(&plan, vec![1, 2]).is_some_and(|e| e.answer && e.affected == [1, 2]));
+    assert!(client::undecryptable(&plan, Vec::new()).is_none());
 }
 
 #[test]

@@ -145,13 +145,14 @@ def judged(
         off = {k: v + passed[k].get("max_error", noise) for k, v in off.items()}
         beside = sides(plan, original, leaps, planned, rows, off, noise)
         squash, index, columns = squashed(original), places(original), target_centres(replaced, exact, classes)
+        grow = growing(original)
         found = {
             k: measure(
                 v,
                 exact[k],
                 labels,
                 squash.get(k),
-                grows=k in growing(original),
+                grows=k in grow,
                 place=k in index,
                 noise=passed[k].get("max_error", noise) / TAIL,
                 columns=columns.get(k),

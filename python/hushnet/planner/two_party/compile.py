@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import replace
 from typing import Any
 
@@ -307,7 +307,7 @@ class _Planner:
         samples = drawn_rows(self.graph, intervals, FEW_ROWS if large else DRAWN_ROWS)
         floats = dict(zip(self.outputs, evaluate(self.graph, samples).values()))
         kinds = dict(zip(self.outputs, (squashed(self.graph).get(t) for t in self.graph.outputs)))
-        grow = {k for k, t in zip(self.outputs, self.graph.outputs) if t in growing(self.graph)}
+        grow = self._ports(growing(self.graph))
         try:
             outputs, _ = rehearse(plan, samples, np.random.default_rng(0))
         except RangeError:
@@ -317,6 +317,10 @@ class _Planner:
             if np.isfinite(quality.likely):
                 entry["propagated_error"] = entry["max_error"]
                 entry["max_error"] = min(entry["max_error"], quality.likely)
+
+    def _ports(self, tensors: Collection[str]) -> set[str]:
+        """The outputs of the plan that are some of the graph's."""
+        return {port for port, tensor in zip(self.outputs, self.graph.outputs) if tensor in tensors}
 
     def rehearse(
         self, plan: Plan, names: dict[str, str], samples: dict[str, Array], ranges: Ranges, labels: Any
@@ -348,9 +352,7 @@ class _Planner:
             return {k: measure(v, floats[k], labels) for k, v in scores.items()}, wider
         kinds = squashed(self.graph)
         squash = {k: kinds.get(t) for k, t in zip(self.outputs, self.graph.outputs)}
-        index, grow = (
-            {k for k, t in zip(self.outputs, self.graph.outputs) if t in of(self.graph)} for of in (places, growing)
-        )
+        index, grow = self._ports(places(self.graph)), self._ports(growing(self.graph))
         found = sequences(self.graph)
         several = {k: found.get(t) for k, t in zip(self.outputs, self.graph.outputs)}
         off = {
