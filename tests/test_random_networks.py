@@ -187,3 +187,30 @@ def test_a_prediction_that_says_nothing_is_counted() -> None:
         found = Verdict("a", RIGHT)
         compare(Model(error), want, got, found)  # type: ignore[arg-type]
         assert found.coarse is coarse and found.verdict == RIGHT
+
+
+def test_a_jump_is_right_where_the_plan_states_it() -> None:
+    """57:21 has a ThresholdedRelu that an encrypted row lies at: off by 0.85 of 0.85, which its plan says."""
+    found = judge(Drawn(57, 21), "client-aided")
+    assert found.verdict == RIGHT and found.jumped and not found.beyond
+
+    class Model:
+        def __init__(self, **stated: float) -> None:
+            self.plan = self
+            self.document = {"predicted": {"output_errors": {"y": {"max_error": 1e-3} | stated}}}
+
+    want = {"y": np.ones((24, 2))}
+    got = {"y": np.array([[1.0, 1.8], [1.0, 1.0]])}
+    for stated, verdict in (
+        ({"near_jumps": 1 / 24, "jump_error": 0.8}, RIGHT),
+        ({}, WRONG),
+        ({"near_jumps": 0.0, "jump_error": 0.8}, WRONG),
+        ({"near_jumps": 1 / 24, "jump_error": 0.7}, WRONG),
+    ):
+        found = Verdict("a", RIGHT)
+        compare(Model(**stated), want, got, found)  # type: ignore[arg-type]
+        assert found.verdict == verdict and found.jumped is (verdict == RIGHT)
+    # more rows than stand near a jump
+    found = Verdict("a", RIGHT)
+    compare(Model(near_jumps=1 / 24, jump_error=0.8), want, {"y": np.full((2, 2), 1.8)}, found)  # type: ignore[arg-type]
+    assert found.verdict == WRONG

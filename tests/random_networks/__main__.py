@@ -47,15 +47,16 @@ def main() -> int:
         failed=no_result,
     )
     counts = Counter(v.verdict for v in verdicts)
-    beyond, coarse = sum(v.beyond for v in verdicts), sum(v.coarse for v in verdicts)
+    beyond, coarse, jumped = (sum(getattr(v, what) for v in verdicts) for what in ("beyond", "coarse", "jumped"))
     seconds = round(time.monotonic() - started, 1)
     if options.json:
         document = {"trust": options.trust, "seed": options.seed, "networks": len(verdicts), "seconds": seconds}
         document |= {v: counts[v] for v in VERDICTS}
-        document |= {"coarse": coarse, "beyond": beyond}
+        document |= {"coarse": coarse, "beyond": beyond, "jumped": jumped}
         print(json.dumps(document | {"verdicts": [v.as_json() for v in verdicts]}, indent=1))
     else:
-        print(f"{options.trust}, seed {options.seed}: {dict(counts)}, {coarse} coarse, {beyond} beyond, {seconds} s")
+        told = f"{coarse} coarse, {beyond} beyond, {jumped} jumped"
+        print(f"{options.trust}, seed {options.seed}: {dict(counts)}, {told}, {seconds} s")
         for v in verdicts:
             if v.verdict in (WRONG, CRASHED):
                 print(f"{v.verdict}: {v.name} ({', '.join(v.operators)}): {v.reason}")

@@ -398,7 +398,7 @@ def _seen(
     behind = tails(graph)
     wanted = {source for tail in behind.values() for source in tail.sources}
     results = {node.output: plan.stages[i]["out"] for i, node in lowered.origin.items() if node.output in wanted}
-    leaps = jumps(plan, graph, len(next(iter(samples.values()))))
+    leaps = jumps(plan, graph)
     values = run(plan, samples, also=(*results.values(), *watched(leaps)))
     off = {name: _largest(values[name] - ranges.floats[name]) for name in graph.outputs}
     beside = sides(plan, graph, leaps, values, samples, off)
@@ -415,7 +415,7 @@ def _seen(
             place=name in index,
             several=several.get(name),
             columns=columns.get(name),
-            jumping=(beside[name].near, beside[name].stays) if name in beside else None,
+            jumping=beside[name].told if name in beside else None,
         )
     planned = {}
     for name, tensor in results.items():

@@ -261,11 +261,13 @@ def _near(error: dict[str, Any]) -> bool:
 
 
 def _jumping(name: str, error: dict[str, Any]) -> str:
-    """What is known of an output that jumps."""
+    """What is known of an output that jumps; plans of before have no size of jumps."""
+    far = f"up to {error['jump_error']:.3g}" if "jump_error" in error else "more"
     return (
         f"Output {name!r} jumps where a comparison, a rounding or the place of a largest value changes. "
         f"{100 * error['near_jumps']:.3g} % of the calibration rows stand so near a jump that errors may carry them "
-        f"across, and {100 * error['stay']:.4g} % stay on their side. The stated error is that of rows that stay."
+        f"across, and {100 * error['stay']:.4g} % stay on their side. The stated error is that of rows that stay; rows "
+        f"that are carried across are off by {far}."
     )
 
 

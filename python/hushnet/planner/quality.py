@@ -74,6 +74,7 @@ class Quality:
             the worst one of an output whose columns differ in size or lie far from zero, else 0.
         near, stay: of an output that jumps (:mod:`.jumps`), shares of the rows that stand near a jump, and that stay
             on their side; ``expected``, ``likely`` and ``largest`` are of rows that stay.
+        step: how far a row is off that is carried across a jump, the largest of the calibration rows near one.
     """
 
     expected: float
@@ -89,6 +90,7 @@ class Quality:
     column: float = 0.0
     near: float = 0.0
     stay: float = 1.0
+    step: float = 0.0
 
     @property
     def bits(self) -> float:
@@ -108,12 +110,13 @@ class Quality:
             "max_error": min(self.likely, most),
             "seen_error": self.largest,
             "output_range": self.span,
-        } | self._more()
+        } | self._more(most)
 
-    def _more(self) -> dict[str, float]:
+    def _more(self, most: float) -> dict[str, float]:
         """Of outputs whose columns differ in size, or that jump."""
         column = {"column_error": self.column} if self.column else {}
-        return column | ({"near_jumps": self.near, "stay": self.stay} if self.near else {})
+        jumps = {"near_jumps": self.near, "stay": self.stay, "jump_error": min(self.step, most)}
+        return column | (jumps if self.near else {})
 
 
 def squashed(graph: Graph) -> dict[str, str]:
@@ -218,7 +221,7 @@ def measure(
     noise: float = 0.0,
     several: Several | None = None,
     columns: Array | None = None,
-    jumping: tuple[Array, Array] | None = None,
+    jumping: tuple[Array, Array, float] | None = None,
 ) -> Quality:
     """The quality of an output: planned and original values ``[rows, ...]``.
 
@@ -231,7 +234,8 @@ def measure(
         noise: deviation of errors that the planned values do not have.
         columns: centres of columns that differ in size or lie far from zero (:mod:`.targets`): each counts against how
             far it reaches from there.
-        jumping: of an output that jumps, whether each row is near a jump, and whether it stays on its side.
+        jumping: of an output that jumps, whether each row is near a jump, whether it stays on its side, and how far off
+            a row is that does not.
 
     Raises:
         PlanError: labels for other rows, or that are no whole numbers.
@@ -239,7 +243,7 @@ def measure(
     rows = len(exact)
     exact, planned = exact.reshape(rows, -1), planned.reshape(rows, -1)
     parts = (planned, exact)
-    near, stay = (0.0, 1.0) if jumping is None or not rows else (float(v.mean()) for v in jumping)
+    near, stay = (0.0, 1.0) if jumping is None or not rows else (float(v.mean()) for v in jumping[:2])
     calm = np.ones(rows, bool) if place or jumping is None or not jumping[1].any() else jumping[1]
     off = np.abs(planned - exact).max(axis=1, initial=0.0)[calm]
     if several is not None and exact.size and labels is None:
@@ -273,6 +277,7 @@ def measure(
         0.0 if columns is None else _worst_column(planned[calm], exact[calm], columns),
         near,
         stay,
+        0.0 if jumping is None else jumping[2],
     )
 
 
@@ -433,9 +438,10 @@ def said(found: Mapping[str, Quality], classes: Collection[str] = ()) -> dict[st
     entry: dict[str, Any] = {"calibration_rows": first.rows, "agreement": first.agreement}
     if first.positions > 1:
         entry["positions"] = first.positions
-    jumping = [(q.near, q.stay) for q in found.values() if q.near and not q.place]
+    jumping = [(q.near, q.stay, q.step) for q in found.values() if q.near and not q.place]
     if jumping:
-        entry |= {"near_jumps": max(near for near, _ in jumping), "stay": min(stay for _, stay in jumping)}
+        near, stay, step = zip(*jumping, strict=True)
+        entry |= {"near_jumps": max(near), "stay": min(stay), "jump_error": max(step)}
     labelled = [quality.expected_agreement for name, quality in found.items() if name in classes]
     if labelled:
         entry["expected_agreement"] = min(labelled)

@@ -19,6 +19,7 @@ FIELDS = (
     "precision",
     "near_jumps",
     "stay",
+    "jump_error",
 )
 
 
@@ -68,10 +69,12 @@ def table(report: Report, *, verbose: bool) -> Table:
         )
         rows.add_row("", "against the original network, for rows that keep to their ranges")
         if found.get("near_jumps"):
+            # plans of before have no size of jumps
+            moves = f", which moves answers by up to {found['jump_error']:.3g}" if "jump_error" in found else ""
             rows.add_row(
                 "Jumps",
                 f"{100 * found['near_jumps']:.3g} % of the calibration rows stand so near a jump that errors may carry "
-                f"them across; {100 * found['stay']:.4g} % stay, and the error is theirs",
+                f"them across{moves}; {100 * found['stay']:.4g} % stay, and the error is theirs",
             )
     else:
         source = "in rows drawn from the declared ranges" if error["drawn"] else "propagated"

@@ -136,7 +136,7 @@ def judged(
         before = {name: exact[name] for name in shown_heads}
         limit = {name: settings.margin * float(np.abs(exact[name]).max(initial=0.0)) for name in inner}
         exact = {name: exact[name] for name in original.outputs}
-        leaps = jumps(plan, original, len(next(iter(rows.values()))))
+        leaps = jumps(plan, original)
         also = dict.fromkeys((*watched(leaps), *shown_heads.values()))
         planned = run(plan, rows, also=list(also)).outputs
         # jumps are told apart: noise that carries no row across one
@@ -156,7 +156,7 @@ def judged(
                 place=k in index,
                 noise=passed[k].get("max_error", noise) / TAIL,
                 columns=columns.get(k),
-                jumping=(beside[k].near, beside[k].stays) if k in beside else None,
+                jumping=beside[k].told if k in beside else None,
             )
             for k, v in ((k, planned[k]) for k in original.outputs)
         }

@@ -329,7 +329,7 @@ class _Planner:
         from ...reference.two_party import rehearse
 
         rows = len(next(iter(samples.values())))
-        leaps = jumps(plan, self.graph, rows) if self.settings.reveal == "output" else []
+        leaps = jumps(plan, self.graph) if self.settings.reveal == "output" else []
         behind = tails(self.graph) if self.settings.reveal == "output" else {}
         by_name = {held: t["id"] for t in plan.tensors if t["id"] in self.units and (held := names[t["name"]])}
         shown = watched_heads(plan, behind, by_name)
@@ -372,7 +372,7 @@ class _Planner:
                 place=k in index,
                 several=several[k],
                 columns=self.columns.get(k),
-                jumping=(own.near, own.stays) if (own := beside[k]) is not None else None,
+                jumping=own.told if (own := beside[k]) is not None else None,
             )
             for k, v in outputs.items()
         }
