@@ -4,8 +4,8 @@ Right: the results of the real protocol are those of ONNX Runtime up to the erro
 output, and the graph in binary64 agrees with ONNX Runtime. Plans predict that one row of 1,000 may be off by more than
 ``max_error``; networks with such a row are counted (``beyond``). A plan that predicts more than a fourth of the
 output's size says little; such networks are counted (``coarse``). Of an output that jumps, as many rows as stand near a
-jump by the plan may be off by its ``jump_error``; such networks are counted (``jumped``). Refused: a ``HushnetError`` that names an operator
-which the table of ``docs/models.md`` names, or a limit.
+jump by the plan may be off by its ``jump_error``; such networks are counted (``jumped``). Refused: a ``HushnetError``
+that names an operator which the table of ``docs/models.md`` names, or a limit.
 """
 
 from __future__ import annotations

@@ -328,7 +328,6 @@ class _Planner:
         """A run over the calibration data with units drawn: quality of outputs, and ranges that were too narrow."""
         from ...reference.two_party import rehearse
 
-        rows = len(next(iter(samples.values())))
         leaps = jumps(plan, self.graph) if self.settings.reveal == "output" else []
         behind = tails(self.graph) if self.settings.reveal == "output" else {}
         by_name = {held: t["id"] for t in plan.tensors if t["id"] in self.units and (held := names[t["name"]])}
