@@ -598,3 +598,32 @@ def test_tables_of_eight_bits_that_are_read_as_real_numbers(kind):
     assert np.abs(got - expected(found, {"x": x})[0]).max() < EXACT
     (issue,) = check(model(helper.make_node("Cast", ["turned"], ["y"], to=TensorProto.FLOAT)))
     assert "whose result would be rounded" in issue.problem
+
+
+def test_a_softmax_of_unknown_rank_keeps_images_apart(monkeypatch: pytest.MonkeyPatch) -> None:
+    """PP-OCRv6's recogniser: shape inference knows no rank behind a reshape by computed sizes, and Softmax is old."""
+    nodes = [
+        helper.make_node("Shape", ["x"], ["s"]),
+        helper.make_node("Slice", ["s", "zero", "one"], ["n"]),
+        helper.make_node("Concat", ["n", "rest"], ["to"], axis=0),
+        helper.make_node("Reshape", ["x", "to"], ["r"]),
+        helper.make_node("Softmax", ["r"], ["y"], axis=2),
+    ]
+    constants = {"zero": np.zeros(1, np.int64), "one": np.ones(1, np.int64), "rest": np.array([4, 5], np.int64)}
+    model = network(nodes, {"x": ["N", 20]}, ["y"], constants, opset=11)
+    monkeypatch.setattr(upgrade, "_ranks", lambda _: {})
+    x = normal(3, 20)
+    graph = load(model)
+    want = expected(model, {"x": x})[0]
+    assert np.allclose(evaluate(graph, {"x": x.astype(np.float64)})["y"], want, atol=EXACT)
+
+
+def test_constants_that_the_reference_cannot_compute_go_to_onnx_runtime(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A table recogniser's OneHot has its depth in a list, which ONNX's reference does not take."""
+    nodes = [helper.make_node("OneHot", ["i", "depth", "values"], ["c"]), helper.make_node("Add", ["x", "c"], ["y"])]
+    constants = {"i": np.array([1, 0, 3]), "depth": np.array([4], np.int64), "values": np.array([0, 1], np.float32)}
+    model = network(nodes, {"x": ["N", 3, 4]}, ["y"], constants, opset=11)
+    agrees(model, {"x": normal(2, 3, 4)})
+    monkeypatch.setattr("hushnet.frontend.constants._by_runtime", lambda *_: None)
+    with pytest.raises(UnsupportedModel, match="cannot be evaluated"):
+        load(model)

@@ -271,11 +271,12 @@ def _softmax(node: onnx.NodeProto, scope: _Scope) -> list[onnx.NodeProto]:
         _set(node, "axis", -1)
         return [node]
     shape = scope.before(node, "Shape", [node.input[0]])
-    if rank is None:
+    if rank is None and axis < 0:
         flat = scope.before(node, "Flatten", [node.input[0]], axis=axis)
     else:
         # axes in front of it stay, the batch among them
-        joined = scope.constant(node, "joined", np.asarray([0] * (axis % rank) + [-1], dtype=np.int64))
+        before = axis if rank is None else axis % rank
+        joined = scope.constant(node, "joined", np.asarray([0] * before + [-1], dtype=np.int64))
         flat = scope.before(node, "Reshape", [node.input[0], joined])
     inner = scope.before(node, node.op_type, [flat], axis=-1)
     return [helper.make_node("Reshape", [inner, shape], list(node.output), name=node.name)]
