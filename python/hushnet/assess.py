@@ -199,7 +199,17 @@ class _Task:
         """One trust model's answer."""
         images = batch or KINDS[trust].usual_batch
         try:
-            plan, made_up = self.plan(self.graph(self.until), trust, images)
+            graph = self.graph(self.until)
+            try:
+                plan, made_up = self.plan(graph, trust, images)
+            except BlockedPlan:
+                raise
+            except HushnetError:
+                # a network that is too large for many images at once may run one by one
+                if batch is not None or images == 1:
+                    raise
+                images = 1
+                plan, made_up = self.plan(graph, trust, images)
         except frontend.UnsupportedModel as error:
             issues = list(error.issues)
         except frontend.ModelError:

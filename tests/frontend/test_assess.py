@@ -102,6 +102,21 @@ def test_cuts_are_tried_once_and_with_the_fewest_bits(monkeypatch):
     assert hushnet.compile(net.model(), trust="non-interactive", until=[conv]).plan.predicted["max_error"] > 0
 
 
+def test_networks_that_do_not_fit_many_images_are_told_for_one(monkeypatch):
+    planned = hushnet.assess.planned
+
+    def small(graph, ports, options):
+        if options.images > 1:
+            raise PlanError("client and server need 40 GiB; give fewer images at once (batch=1)")
+        return planned(graph, ports, options)
+
+    monkeypatch.setattr(hushnet.assess, "planned", small)
+    found = assess(plain(), "client-aided")
+    assert found.compiles and found.batch == 1 and found.bytes_up > 0
+    # who asks for a number of images is told of that number
+    assert not assess(plain(), "client-aided", batch=64).compiles
+
+
 def test_broken_models_are_no_assessment():
     with pytest.raises(ModelError):
         assess(b"no model", "client-aided")

@@ -62,7 +62,8 @@ class Assembly:
             client, server = self.peaks()
             raise LimitError(
                 f"client and server need {client / GIB:.2f} and {server / GIB:.2f} GiB, max_memory is "
-                f"{self.request.max_memory / GIB:.2f} GiB; raise max_memory, or use smaller images",
+                f"{self.request.max_memory / GIB:.2f} GiB; give fewer images at once (batch=1), raise max_memory, "
+                "or use smaller images",
                 "memory",
                 needed=client + server,
                 limit=self.request.max_memory,

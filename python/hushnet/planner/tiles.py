@@ -94,7 +94,8 @@ def plan_tiles(layer: str, geometry: Geometry, word_bytes: tuple[float, float], 
     if max(up, down) > LARGEST_FRAME_BYTES:
         raise PlanError(
             f"layer {layer!r}: one row of features takes {max(up, down) / 2**20:.0f} MiB, a message holds "
-            f"{LARGEST_FRAME_BYTES >> 20} MiB; use smaller images or ring degree 2048"
+            f"{LARGEST_FRAME_BYTES >> 20} MiB; give fewer images at once (batch=1), use smaller images or ring degree "
+            "2048"
         )
     if not many:
         return split(geometry, rows.out_rows)
