@@ -103,6 +103,20 @@ def test_what_cannot_be_is_refused():
             Plan(changed.document, plan.weights).handle()
 
 
+def test_few_images_are_told_what_the_engine_for_them_lacks(monkeypatch):
+    """A captcha reader's last layer gives 131,360 results: no engine of many images takes one row of them."""
+
+    def too_large(assembly):
+        raise PlanError("one row of features takes 1796 MiB; give fewer images at once (batch=1)")
+
+    monkeypatch.setattr("hushnet.planner.assemble.Assembly.run", too_large)
+    graph = zoo.build("cryptonets-relu")
+    bits = {"weight_bits": 14, "activation_bits": 14}
+    for images, said in ((1, "few images at a time"), (2048, "fewer images at once")):
+        with pytest.raises(PlanError, match=said):
+            hushnet.compile(graph, input_range=(0, 1), batch=images, **bits)
+
+
 def test_weights_are_finer_where_a_layer_has_room_beside_its_activations(monkeypatch):
     b = Builder((4, 10, 10), seed=3).conv(8).op("relu").conv(8).op("relu")
     graph = b.conv(6, (1, 1), (1, 1), (0, 0, 0, 0)).done()

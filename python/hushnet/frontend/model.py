@@ -451,7 +451,7 @@ def _given(name: str, given: list[int], sizes: list[int] | None) -> tuple[int, .
     if sizes is not None and any(d > 0 and d != g for d, g in zip(sizes, given)):
         raise ModelError(
             f"shape {tuple(given)} for input {name!r} does not fit: the model says {[d or '?' for d in sizes]}. Give "
-            "these sizes."
+            "these sizes, or export the model with open axes."
         )
     if given and given[0] == 1 and (sizes is None or sizes[0] == 0):
         return (0, *given[1:])

@@ -348,7 +348,8 @@ class _Planner:
             except PlanError as error:
                 refused.append(error)
         if not made:
-            raise refused[0]
+            # of few images, the engine for them is the one whose refusal tells what to do
+            raise refused[-1 if self.request.batch <= _native.IMAGES_TOGETHER else 0]
         made.sort(key=lambda plan: price(plan.predicted))
         for other in made[1:]:
             figures = other.predicted
