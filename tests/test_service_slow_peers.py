@@ -163,6 +163,30 @@ def test_a_peer_that_says_nothing_within_tls_is_closed(plan: Path, certificate: 
                 assert peer.recv(100) == b""  # a timeout fails
 
 
+def test_pages_that_nobody_reads_let_their_connections_go(plan: Path) -> None:
+    page = ("/", "text/html", "a1", bytes(16 << 20))
+    with (
+        hushnet.serve(plan, handshake_timeout=HANDSHAKE, max_connections=8, web=[page]) as server,
+        ExitStack() as stack,
+    ):
+        for number in range(8):
+            peer = stack.enter_context(socket.socket())
+            peer.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 2048)
+            peer.bind((f"127.0.0.{2 + number}", 0))
+            peer.connect(("127.0.0.1", server.port))
+            peer.sendall(b"GET / HTTP/1.1\r\nHost: localhost\r\n\r\n")
+        # all of them are taken in
+        time.sleep(0.7)
+        url = f"hush://127.0.0.1:{server.port}"
+
+        def answered() -> bool:
+            with suppress(hushnet.HushnetError):
+                return timed(url, plan) > 0
+            return False
+
+        soon(answered)
+
+
 def test_a_slow_peer_that_is_not_closed_is_found(plan: Path) -> None:
     with (
         hushnet.serve(plan, handshake_timeout=60, idle_timeout=60) as server,

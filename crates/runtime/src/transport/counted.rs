@@ -21,8 +21,8 @@ const HTTP2: &[u8] = b"PRI";
 /// A connection that pages are asked for on, and what counts it until it is dropped.
 ///
 /// What begins as HTTP/2, or has not told after `grants` that it does not, is over.
-/// The server waits for a peer that does not read its answers for `grants`, and a second more for each [`RATE`] bytes that it has taken. Then the
-/// connection is over.
+/// The server waits for a peer that does not read its answers for `grants`, and a second more for each [`RATE`] bytes that it takes meanwhile. Then the
+/// connection is over. What the system has room for before the server waits says nothing of the peer.
 pub(super) struct Counted<S, P> {
     stream: S,
     _permit: P,
@@ -30,8 +30,8 @@ pub(super) struct Counted<S, P> {
     begins: Option<(usize, Pin<Box<Sleep>>)>,
     /// Left of what the peer may keep the server waiting; `None` of a WebSocket.
     left: Option<Duration>,
-    /// Bytes that were taken beyond whole seconds of [`RATE`].
-    taken: u64,
+    /// Bytes that were taken beyond whole seconds of [`RATE`]; `None` before the server has waited.
+    taken: Option<u64>,
     /// Since when the server waits, and until when.
     waits: Option<(Instant, Pin<Box<Sleep>>)>,
 }
@@ -40,7 +40,7 @@ impl<S: Unpin, P: Unpin> Counted<S, P> {
     /// Within a runtime, which has the time.
     pub(super) fn new(stream: S, permit: P, grants: Duration) -> Self {
         let begins = Some((0, Box::pin(tokio::time::sleep(grants))));
-        Self { stream, _permit: permit, begins, left: Some(grants), taken: 0, waits: None }
+        Self { stream, _permit: permit, begins, left: Some(grants), taken: None, waits: None }
     }
 
     /// What became of reading the first bytes, where they may be those of HTTP/2.
@@ -80,6 +80,7 @@ impl<S: Unpin, P: Unpin> Counted<S, P> {
             }
             return became;
         }
+        self.taken.get_or_insert(0);
         let begin = || (Instant::now(), Box::pin(tokio::time::sleep(left)));
         let (_, until) = self.waits.get_or_insert_with(begin);
         match until.as_mut().poll(context) {
@@ -90,9 +91,11 @@ impl<S: Unpin, P: Unpin> Counted<S, P> {
 
     /// The peer may take longer for the next bytes, because it has taken these.
     fn took(&mut self, bytes: usize) {
-        self.taken += bytes as u64;
-        self.left = self.left.map(|left| left.saturating_add(Duration::from_secs(self.taken / RATE)));
-        self.taken %= RATE;
+        if let (Some(taken), Some(left)) = (&mut self.taken, &mut self.left) {
+            *taken += bytes as u64;
+            *left = left.saturating_add(Duration::from_secs(*taken / RATE));
+            *taken %= RATE;
+        }
     }
 }
 
