@@ -117,7 +117,7 @@ $(DENY)/bin/cargo-deny: | $(NEEDS_CARGO)
 
 licences: setup | $(DENY)/bin/cargo-deny
 	$(DENY)/bin/cargo-deny check licenses bans sources
-	@$(BIN)/pip install -q --disable-pip-version-check pip-licenses
+	@$(BIN)/pip install -q --disable-pip-version-check pip-licenses "pip>=25"
 	$(BIN)/python -m tests.gates.licences
 
 # The wheel that users install: it holds the product and no benchmark (tests/gates/wheel.py).

@@ -6,6 +6,7 @@ So does every piece of Python in a document.
 from __future__ import annotations
 
 import importlib.util
+import json
 import os
 import re
 import shlex
@@ -15,13 +16,14 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import hushnet
 import numpy as np
 import pytest
 import typer
-from hushnet import demos, zoo
+from hushnet import demos, webpage, zoo
 from hushnet.cli.main import app
 from sklearn.datasets import load_breast_cancer
 from sklearn.linear_model import LogisticRegression
@@ -263,14 +265,101 @@ def test_python_of_the_readme_and_of_the_models_page_runs(
     assert (found["result"].label == found["model"].predict(rows[:20])).all()
 
 
-def test_every_piece_of_python_in_a_document_is_run() -> None:
-    ran = {"README.md", "docs/models.md", *(f"docs/{page}.md" for page in PAGES)}
-    # a row of a table in the source, not a program
-    fragments = {"docs/add-a-linear-method.md"}
-    having = {path.relative_to(ROOT).as_posix() for path in DOCUMENTS if "```python" in path.read_text()}
-    # tests/test_cluster.py runs it where Ray is installed
-    elsewhere = {"docs/cluster.md"}
-    assert having == ran & having | fragments | elsewhere and len(having) >= 5
+# Who runs the blocks of a document in a language: a test that names it, or nobody, because they are no program.
+RUN_BY = {
+    **{
+        (f"docs/{page}.md", "python"): "tests/test_commands.py"
+        for page in ("getting-started", "bring-a-model", "models")
+    },
+    ("README.md", "python"): "tests/test_commands.py",
+    ("docs/serving.md", "json"): "tests/test_commands.py",
+    # where Ray is installed
+    ("docs/cluster.md", "python"): "tests/test_cluster.py",
+    # where Node is installed
+    ("docs/browser.md", "js"): "tests/test_web.py",
+    # parts of a file and a row of a table, which leave out what a method is
+    ("docs/add-a-linear-method.md", "python"): "",
+    ("docs/add-a-linear-method.md", "rust"): "",
+    # forms of a format, with remarks
+    **{(f"docs/{page}.md", "jsonc"): "" for page in ("non-interactive", "packed", "plan-format")},
+}
+
+
+def test_every_piece_of_a_program_in_a_document_is_run() -> None:
+    having = {
+        (path.relative_to(ROOT).as_posix(), language)
+        for path in DOCUMENTS
+        for language, _ in blocks(path.read_text())
+        if language
+    }
+    assert having == set(RUN_BY)
+    for (document, _), test in RUN_BY.items():
+        name = Path(document).name
+        if test == "tests/test_commands.py":
+            assert name == "README.md" or name.removesuffix(".md") in (*PAGES, "models", "serving")
+        elif test:
+            assert document in (ROOT / test).read_text(), (document, test)
+
+
+def test_the_description_of_a_page_in_the_document_is_taken(tmp_path: Path) -> None:
+    ((_, text),) = (block for block in blocks((ROOT / "docs/serving.md").read_text()) if block[0] == "json")
+    path = tmp_path / "digits.json"
+    path.write_text(text)
+    assert webpage.read(path)["input"]["kind"] == "drawing"
+
+
+def test_several_models_tokens_and_kept_keys_as_the_document_has_them(
+    folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The other commands of a service, which the page shows as pairs of a server and its client."""
+    monkeypatch.chdir(tmp_path)
+    text = (ROOT / "docs/command-line.md").read_text()
+    pairs = [
+        (found[0], found[1])
+        for language, block in blocks(text)
+        if not language and len(found := [w for w, _ in commands(f"```\n{block}\n```") if w[0] == "hushnet"]) == 2
+        if (found[0][1], found[1][1]) == ("serve", "infer")
+    ]
+    assert len(pairs) == 3, "with tokens, with a certificate (which has a test of its own), with kept keys"
+    shutil.copytree(folder, tmp_path, dirs_exist_ok=True, ignore=shutil.ignore_patterns("*.hush"))
+    samples = np.load("x.npy")
+    (tmp_path / "models").mkdir()
+    hushnet.compile("model.onnx", calibration=samples, batch=64).save("models/NAME.hush")
+    square = {"trust": "non-interactive", "activation": "poly:degree=2", "batch": 1}  # needs keys
+    hushnet.compile("model.onnx", calibration=samples, **square).save("net.hush")
+    command = shlex.split(re.findall(r"^openssl .*$", text, re.MULTILINE)[0])
+    subprocess.run(command, check=True, capture_output=True, timeout=60)
+    (tmp_path / "token").write_text("a-token-of-some-letters\n")
+    (tmp_path / "tokens").write_text("ann a-token-of-some-letters\n")
+    for name in ("token", "tokens"):
+        (tmp_path / name).chmod(0o600)
+    for serve, infer in (pairs[0], pairs[2]):
+        with serving([word for word in serve[1:] if word != "--admin" and not word.isdigit()]) as port:
+            words = [re.sub(r"host:8765|localhost:8765", f"localhost:{port}", word) for word in infer[1:]]
+            trust = ["--ca", "cert.pem"] if "--tls" in serve else []
+            for _ in range(2):
+                done = hush(*words, *trust)
+                assert done.returncode == 0 and "40 images in" in done.stdout, (words, done.stderr)
+    kept = sorted(path.name for path in tmp_path.glob("*-keys/*"))
+    assert any(name.endswith(".keys") for name in kept) and any(name.endswith(".client-key") for name in kept), kept
+
+
+@contextmanager
+def serving(words: list[str]) -> Iterator[int]:
+    """``hushnet serve`` on a port of its own; which."""
+    listen = ["--listen", "127.0.0.1:0", "--json"]
+    if "--listen" in words:
+        at = words.index("--listen")
+        del words[at : at + 2]
+    command = [sys.executable, "-m", "hushnet", *words, *listen]
+    server = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True)
+    assert server.stdout is not None
+    try:
+        yield int(json.loads(server.stdout.readline())["port"])
+    finally:
+        server.terminate()
+        server.wait(timeout=60)
+        server.stdout.close()
 
 
 def test_the_commands_of_the_readme_run_in_their_order(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:

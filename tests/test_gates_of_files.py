@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import re
 import shutil
+import sys
 import zipfile
 from pathlib import Path
+from typing import Any
 
 import pytest
 from hushnet import _native
@@ -13,6 +15,11 @@ from hushnet.cli.main import VERBS
 
 from tests.gates import documents, licences, wheel
 from tests.planted import append, only, replace
+
+if sys.version_info >= (3, 11):
+    import tomllib
+else:
+    import tomli as tomllib
 
 ROOT = Path(__file__).resolve().parent.parent
 
@@ -166,6 +173,23 @@ def test_every_dependency_of_the_package_is_judged_and_an_absent_one_is_reported
     )
     assert licences.judge({"numpy"}, [{"Name": "numpy", "License": "GPL-3.0 OR MIT"}]) == []
     only(licences.judge({"numpy"}, [{"Name": "numpy", "License": "UNKNOWN"}]), "UNKNOWN")
+
+
+def test_extras_that_are_not_installed_are_judged_by_what_they_say_of_themselves() -> None:
+    named = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["optional-dependencies"]
+    assert set(licences.EXTRAS + licences.OTHERS) == set(named) - {"test"}
+
+    def said(name: str, **metadata: Any) -> list[str]:
+        row = licences.stated({"name": name, **metadata})
+        return licences.judge({row["Name"]}, [row])
+
+    classifier = ["License :: OSI Approved :: GNU General Public License v3 (GPLv3)"]
+    assert said("a", license_expression="Apache-2.0 OR BSD-2-Clause") == said("b", license="3-Clause BSD License") == []
+    only(said("c", license="the whole\ntext", classifier=classifier), "GNU General Public License")
+    only(said("d"), "UNKNOWN")
+    assert said("certifi", license="MPL-2.0") == []
+    only(said("other", license="MPL-2.0"), "MPL-2.0")
+    only(said("certifi", license="GPL-3.0"), "GPL-3.0")
 
 
 def test_lint_reads_every_crate_and_runs_the_gates() -> None:

@@ -18,6 +18,7 @@ from typing import Any
 import hushnet
 import numpy as np
 import pytest
+from hushnet.cli import operate as operating
 from hushnet.cli.operate import JsonLines, descriptors, operate
 from onnx import TensorProto, helper
 
@@ -220,6 +221,15 @@ def test_pages_of_other_origins_need_a_name(plan: Path) -> None:
                     + f"Origin: {origin}\r\n\r\n".encode()
                 )
                 assert peer.recv(4096).decode().split()[1] == status
+
+
+def test_traces_of_sessions_fill_no_disk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path, line = tmp_path / "trace.jsonl", 99 * "a"
+    monkeypatch.setattr(operating, "TRACES", 1000)
+    for number in range(57):
+        operating._append(path, [f"{number:02}{line[2:]}"])
+    lines = [int(said[:2]) for name in ("trace.jsonl.1", "trace.jsonl") for said in (tmp_path / name).open()]
+    assert lines == list(range(40, 57)) and len(list(tmp_path.iterdir())) == 2
 
 
 def test_open_files_bound_connections() -> None:

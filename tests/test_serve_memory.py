@@ -54,6 +54,29 @@ def test_a_small_network_has_all_slots_and_who_hoards_memory_gives_it(tmp_path: 
         assert server.process.poll() is None
 
 
+def test_all_slots_that_are_granted_work_at_once_whatever_the_memory(tmp_path: Path) -> None:
+    network, slots = service.tiny("non-interactive", tmp_path), 8
+    # Of so much memory 256 bytes are counted as one, which no session's size is a multiple of.
+    options = ("--max-sessions", slots, "--memory", 64, "--patience", 600, "--line", 600)
+    with service.served(network.plan, *options) as server:
+        assert server.about["sessions"] == slots
+        gate, answered = threading.Barrier(slots), []
+
+        def work() -> None:
+            with hushnet.connect(server.url, threads=1) as client:
+                client.infer(network.rows[:1])
+                # All hold their slots now.
+                gate.wait(30)
+                answered.append(client.infer(network.rows[:1]))
+
+        threads = [threading.Thread(target=work) for _ in range(slots)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+    assert len(answered) == slots
+
+
 def test_keys_are_sent_once_also_to_a_server_that_was_killed(tmp_path: Path) -> None:
     network = service.tiny("non-interactive", tmp_path)
     rows = tmp_path / "rows.npy"

@@ -164,6 +164,27 @@ def test_a_script_of_the_command_line_may_connect(built: Path) -> None:
     assert done.stdout == "client-aided\n", done.stderr
 
 
+def test_the_script_of_the_document_runs(built: Path) -> None:
+    (script,) = re.findall(r"^```js\n(.*?)^```$", (ROOT / "docs/browser.md").read_text(), re.MULTILINE | re.DOTALL)
+    local = (
+        ('"hushnet"', f'"{(built / "index.js").as_uri()}"'),
+        ('"wss://host:8765"', '"ws://127.0.0.1:PORT"'),
+        ("[1, 1, 28, 28]", "[1, 1, 6, 6]"),
+        ('token: "..."', 'token: "a-token-of-some-letters"'),
+    )
+    for old, new in local:
+        assert old in script
+        script = script.replace(old, new)
+    # the document leaves open where pixels come from, and what the model calls its output
+    script = script.replace("outputs.y.", "Object.values(outputs)[0].")
+    script = "const pixels = new Float32Array(36).fill(0.5);\n" + script
+    with hushnet.serve(compiled("client-aided")) as server:
+        script = script.replace("PORT", str(server.port))
+        command = ["node", "--experimental-websocket", "--no-warnings", "--input-type=module", "-e", script]
+        done = subprocess.run(command, capture_output=True, text=True, timeout=120)
+    assert done.returncode == 0 and "Float" in done.stdout and "sent" in done.stdout, done.stderr
+
+
 # What the module may take from a page: its three ways out, randomness, a clock, and what makes an error.
 IMPORTS = {"send", "receive", "progress", "getRandomValues", "performance", "now", "instanceof_Error", "new", "message"}
 IMPORTS |= {"set_name", *(f"static_accessor_{name}" for name in ("GLOBAL_THIS", "SELF", "GLOBAL", "WINDOW"))}

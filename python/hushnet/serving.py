@@ -74,7 +74,8 @@ def serve(
         handshake_timeout: seconds for TLS, HTTP and the greeting.
         grace: seconds that blocks in work have when the server stops.
         threads: None for all cores.
-        record: file to which everything that clients encrypt is appended as it came.
+        record: file to which everything that clients encrypt is appended as it came. At 1 GiB it becomes ``FILE.1``,
+            in the place of the one before.
         weight_memory: two-party: bytes for weights in evaluation form; None for 2 GiB.
         max_connections: at once; more are closed as they come.
         line: seconds that a client waits for a slot of a full server at most.

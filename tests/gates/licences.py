@@ -5,6 +5,8 @@
 The list is not typed: it is pyproject's dependencies, with those of the extra `demo`, those of the benchmarks' package,
 and all that they need in turn. pip-licenses reads what a package's metadata says; a package that it does not list has
 failed, because it lists only what is installed and says nothing of the rest.
+
+The extras `otel` and `ray` are not installed here: pip is asked what it would install, and what that says of itself.
 """
 
 from __future__ import annotations
@@ -26,10 +28,14 @@ else:
     import tomli as tomllib
 
 EXTRAS = ("demo",)
+# Extras that are not installed for the tests.
+OTHERS = ("otel", "ray")
 # Projects of this repository: the product, and its benchmarks.
 PROJECTS = ("pyproject.toml", "bench/pyproject.toml")
 # Parts of a licence's name, as classifiers and SPDX expressions have them.
 PERMISSIVE = ("MIT", "BSD", "Apache", "PSF", "Python Software Foundation", "ISC", "Zlib", "CC0")
+# What else is taken, of packages of the extras alone, which we neither change nor hand on: authorities' certificates.
+TAKEN = {"certifi": "MPL-2.0"}
 
 
 def required(root: Path) -> tuple[set[str], list[str]]:
@@ -67,6 +73,27 @@ def required(root: Path) -> tuple[set[str], list[str]]:
     return names, problems
 
 
+def resolved(root: Path) -> list[dict[str, Any]]:
+    """Rows as pip-licenses has them, of all packages that pip would install for the extras that are not here."""
+    extras = tomllib.loads((root / "pyproject.toml").read_text())["project"]["optional-dependencies"]
+    listed = [requirement for extra in OTHERS for requirement in extras[extra]]
+    command = [sys.executable, "-m", "pip", "install", "--disable-pip-version-check", "--dry-run", "--quiet"]
+    command += ["--ignore-installed", "--report", "-", *listed]
+    report = json.loads(subprocess.run(command, check=True, capture_output=True, text=True).stdout)
+    return [stated(package["metadata"]) for package in report["install"]]
+
+
+def stated(package: dict[str, Any]) -> dict[str, Any]:
+    """Name and licence of a package, from its metadata: an expression, else a text of one line, else classifiers."""
+    licence = package.get("license_expression") or package.get("license") or ""
+    if not licence or "\n" in licence:
+        of = (c.rpartition(" :: ")[2] for c in package.get("classifier", []) if c.startswith("License :: "))
+        licence = "; ".join(of) or "UNKNOWN"
+    name = canonicalize_name(package["name"])
+    taken = TAKEN.get(name) == licence
+    return {"Name": name, "License": f"{PERMISSIVE[0]} OR {licence}" if taken else licence}
+
+
 def judge(names: set[str], rows: list[dict[str, Any]]) -> list[str]:
     """What is wrong with pip-licenses' rows for these packages: missing ones, and licences that are not permissive."""
     found = {canonicalize_name(row["Name"]): row["License"] for row in rows}
@@ -84,6 +111,9 @@ def main(root: Path) -> int:
     names, problems = required(root)
     command = [sys.executable, "-m", "piplicenses", "--format=json", "--packages", *sorted(names)]
     problems += judge(names, json.loads(subprocess.run(command, check=True, capture_output=True, text=True).stdout))
+    more = resolved(root)
+    problems += judge({row["Name"] for row in more}, more)
+    names |= {row["Name"] for row in more}
     print("\n".join(problems) or f"licences: {len(names)} packages are permissive: {', '.join(sorted(names))}")
     return bool(problems)
 

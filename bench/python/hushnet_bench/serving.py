@@ -23,8 +23,8 @@ from hushnet_bench.registry import Benchmark
 
 CLIENTS = (1, 4, 16, 64)
 CASES = ("load", "bad-peers", "restart", "memory", "many")
-# Sessions one after the other, and at once: of a non-interactive session both sides hold a hundred megabytes.
-SEQUENTIAL, AT_ONCE = 10_000, {"client-aided": 256, "two-party": 256, "non-interactive": 32}
+# Sessions one after the other, and at once.
+SEQUENTIAL, AT_ONCE = 10_000, 256
 # Seconds that clients come one after the other at one load.
 LOAD_SECONDS = 8.0
 BAD = 200
@@ -57,7 +57,7 @@ def rows(
             if "bad-peers" in wanted and (not quick or trust == "two-party"):
                 out += [bad_peers(network, 20 if quick else BAD, threads, address) for address in ADDRESSES]
             if "many" in wanted and (not quick or trust == "client-aided"):
-                size = (40, 4) if quick else (SEQUENTIAL, AT_ONCE[trust])
+                size = (40, 4) if quick else (SEQUENTIAL, AT_ONCE)
                 out.append(many(network, *size, threads, progress))
             if "restart" in wanted and (not quick or trust == "non-interactive"):
                 out.append(restart(network, folder, threads))

@@ -67,6 +67,18 @@ pub(crate) fn create_folder(path: &Path) -> Result<()> {
     builder.create(path)
 }
 
+/// As [`create_folder`], of a folder for what is secret: one that everybody may write to is refused. Whoever can put files there could choose the
+/// secret, or have another file overwritten through a link.
+pub(crate) fn create_secret_folder(path: &Path) -> Result<()> {
+    create_folder(path)?;
+    #[cfg(unix)]
+    if std::os::unix::fs::PermissionsExt::mode(&std::fs::metadata(path)?.permissions()) & 0o002 != 0 {
+        let why = "everybody may write to this folder, and so put secrets of their own there; `chmod o-w` it, or name a folder in it that is not there yet";
+        return Err(std::io::Error::new(std::io::ErrorKind::PermissionDenied, why));
+    }
+    Ok(())
+}
+
 /// Gives a finished file its name, so that after a crash it is there whole or not at all.
 pub(crate) fn publish(file: &File, temporary: &Path, path: &Path) -> Result<()> {
     file.sync_all()?;

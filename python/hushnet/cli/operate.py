@@ -24,6 +24,8 @@ LOOK = 0.2
 # Seconds between two times that memory of ended sessions goes back to the system while others work; and for how long
 # after the last of them the server gives buffers back that it no longer needs.
 TRIM, AFTER = 5.0, 12.0
+# Bytes of a file of traces at most: one that is full becomes FILE.1, in the place of the one before.
+TRACES = 1 << 30
 # Descriptors beside those of connections: files, the runtime's own, the interpreter's.
 OWN_DESCRIPTORS = 64
 # What the server's records say behind their text.
@@ -213,7 +215,11 @@ def _append(path: Path | None, traces: list[str]) -> None:
     if path is None or not traces:
         return
     try:
+        text = "".join(f"{t}\n" for t in traces)
+        # What is no file of its own, as a pipe, has no length and stays.
+        if path.is_file() and path.stat().st_size and path.stat().st_size + len(text) > TRACES:
+            path.replace(f"{path}.1")
         with path.open("a") as file:
-            file.writelines(f"{t}\n" for t in traces)
+            file.write(text)
     except OSError as error:
         log.warning("%d traces are lost: %s", len(traces), error)

@@ -94,12 +94,14 @@ def serve(
     log_format: LogFormat = typer.Option(LogFormat.TEXT, help="Lines of the log on standard error."),
     log_level: LogLevel = typer.Option(LogLevel.INFO, help="Least level that is logged."),
     record: Path | None = typer.Option(
-        None, help="Append everything that clients send to this file: all that the server sees of it."
+        None,
+        help="Append everything that clients send to this file: all that the server sees of it. At 1 GiB it becomes "
+        "FILE.1.",
     ),
     trace: Path | None = typer.Option(
         None,
         "--trace",
-        help="Append this party's trace of every session, one JSON object a line.",
+        help="Append this party's trace of every session, one JSON object a line. At 1 GiB the file becomes FILE.1.",
         rich_help_panel=TWO_PARTY,
     ),
     keys: Path | None = typer.Option(

@@ -53,7 +53,7 @@ impl KeptSecret {
     /// [`Error::Store`] when the folder cannot be used; [`Error::Internal`] without randomness.
     pub(super) fn open(folder: &KeyFolder, parameters: &[u8], keys: &[KeyFrame]) -> Result<Self, Error> {
         let refused = |source| Error::from(StoreError::ClientKeys { path: folder.path.clone(), source });
-        store::create_folder(&folder.path).map_err(refused)?;
+        store::create_secret_folder(&folder.path).map_err(refused)?;
         let own = |name: &str| name.strip_suffix(SUFFIX).is_some_and(|n| store::is_hex(n, 64));
         store::expire(&store::files(&folder.path, own).map_err(refused)?, AGE);
         let mut hash = Sha256::new_with_prefix(b"hushnet client keys 1");

@@ -6,8 +6,9 @@
 //!
 //! A file's name is a hash of that hash: who lists the folder cannot ask for what is in it. A file is written under another name, flushed and
 //! renamed, so that it is whole or not there; one whose bytes have another hash than its name says is removed. All files together stay
-//! within [`KeyPolicy::quota`]: those that were used longest ago make room. A disk that is full, or a folder that is gone, costs clients
-//! their way again and nothing else.
+//! within [`KeyPolicy::quota`]: those that were used longest ago make room, for keys as they come and not for keys that are announced. So
+//! who drives keys out has sent half as many bytes at least. A disk that is full, or a folder that is gone, costs clients their way again and
+//! nothing else.
 //!
 //! Several servers may share a folder, on one machine or on a file system that several have in common and that knows locks. Who makes room
 //! holds the lock of the folder. Who writes a file holds the file's own: one that is unfinished and not locked is a killed server's, and goes.
@@ -190,11 +191,12 @@ impl KeyStore {
         Ok(all <= self.policy.quota)
     }
 
-    /// Begins to keep a set of keys, unless there is no room.
+    /// Begins to keep a set of keys, unless it has no room beside those that are being written. Nothing makes room before a key has come.
     pub(super) fn begin(&self, bytes: u64) -> Option<Writing<'_>> {
         match self.part(bytes) {
             Ok(Some((file, path))) => {
-                Some(Writing { store: self, file: Some(file), path, hash: KeyHash::new() })
+                let room = (0, 0, bytes);
+                Some(Writing { store: self, file: Some(file), path, hash: KeyHash::new(), room })
             }
             Ok(None) => None,
             Err(error) => {
@@ -204,10 +206,12 @@ impl KeyStore {
         }
     }
 
-    /// A file of the length that it will have, so that others count it; locked, so that they know that somebody writes it.
+    /// An empty file, locked, so that others know that somebody writes it.
     fn part(&self, bytes: u64) -> std::io::Result<Option<(File, PathBuf)>> {
-        let locked = self.lock()?;
-        if !self.make_room(bytes, &locked)? {
+        let _locked = self.lock()?;
+        let written = store::files(&self.path, |name| name.ends_with(PART))?;
+        let written = written.iter().fold(bytes, |sum, f| sum.saturating_add(f.bytes));
+        if written > self.policy.quota {
             return Ok(None);
         }
         let mut number = 0_u64;
@@ -218,12 +222,24 @@ impl KeyStore {
                 created => break (created?, path),
             }
         };
-        let ready = file.lock().and_then(|()| file.set_len(bytes));
+        let ready = file.lock();
         if ready.is_err() {
             // It is this server's own, and empty.
             let _ = std::fs::remove_file(&path);
         }
         ready.map(|()| Some((file, path)))
+    }
+
+    /// Gives a file that is being written so many bytes, so that others count them; `more` than it had.
+    fn grow(&self, file: &File, bytes: u64, more: u64) -> std::io::Result<()> {
+        let locked = self.lock()?;
+        if !self.make_room(more, &locked)? {
+            return Err(std::io::Error::new(
+                ErrorKind::QuotaExceeded,
+                "others write as much as the folder may have",
+            ));
+        }
+        file.set_len(bytes)
     }
 }
 
@@ -234,16 +250,31 @@ pub(super) struct Writing<'a> {
     file: Option<File>,
     path: PathBuf,
     hash: KeyHash,
+    /// Bytes that are written, that the file has, and that it will have.
+    room: (u64, u64, u64),
 }
 
 impl Writing<'_> {
     /// The next key of the set.
     pub(super) fn add(&mut self, key: &KeyFrame, bytes: &[u8]) {
         self.hash.add(key, bytes);
-        if let Some(Err(error)) = self.file.as_mut().map(|file| file.write_all(bytes)) {
+        if let Err(error) = self.write(bytes) {
             tracing::warn!(%error, "keys of a client are not kept");
             self.give_up();
         }
+    }
+
+    /// Writes bytes, for which there is room made: twice what has come, so that the folder is looked through few times.
+    fn write(&mut self, bytes: &[u8]) -> std::io::Result<()> {
+        let Some(file) = &mut self.file else { return Ok(()) };
+        let (written, has, all) = &mut self.room;
+        *written = written.saturating_add(bytes.len() as u64);
+        if *written > *has {
+            let wanted = written.saturating_mul(2).min(*all).max(*written);
+            self.store.grow(file, wanted, wanted - *has)?;
+            *has = wanted;
+        }
+        file.write_all(bytes)
     }
 
     /// All keys have come, and the server has read them.

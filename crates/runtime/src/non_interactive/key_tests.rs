@@ -104,6 +104,29 @@ fn a_client_that_comes_again_sends_no_keys_also_to_a_server_that_was_started_ane
     assert_eq!(home.kept().len(), 2);
 }
 
+#[cfg(unix)]
+#[test]
+fn a_folder_of_secrets_that_everybody_may_write_to_is_refused() {
+    use std::os::unix::fs::PermissionsExt;
+    let (home, model) = (Temporary::new("everybody"), model());
+    let own = home.0.join("client");
+    std::fs::create_dir(&own).unwrap();
+    let open = |mode| {
+        std::fs::set_permissions(&own, std::fs::Permissions::from_mode(mode)).unwrap();
+        let due = messages::keys(model.plan().params(), &KeysNeeded::of(model.plan()));
+        let folder = KeyFolder { path: own.clone(), server: "s".into() };
+        kept::KeptSecret::open(&folder, b"", &due).map(drop)
+    };
+    // Also with the sticky bit: another user's file is not removed, and read.
+    for mode in [0o777, 0o1777, 0o702] {
+        let refused = open(mode).unwrap_err();
+        assert!(refused.to_string().contains("everybody may write"), "{refused}");
+    }
+    for mode in [0o700, 0o770, 0o755] {
+        open(mode).unwrap();
+    }
+}
+
 /// What happens to the bytes of a file.
 type Damage<'a> = &'a dyn Fn(&mut Vec<u8>);
 
@@ -159,9 +182,8 @@ fn all_keys_stay_within_the_quota_and_those_used_longest_ago_make_room() {
     assert_eq!(home.kept().len(), 2);
     assert!(session(&model, Some(&store), Some(&own), "a") < 64);
     assert!(session(&model, Some(&store), Some(&own), "c") < 64);
-    // What is being written counts before it is there.
-    let first = store.begin(one).unwrap();
-    let second = store.begin(one).unwrap();
+    // What is being written counts as it comes.
+    let (first, second) = (arrives(&model, &store), arrives(&model, &store));
     assert!(store.begin(one).is_none() && home.kept().is_empty());
     drop((first, second));
     assert!(files(&home.0.join("server"), ".part").is_empty() && store.begin(one).is_some());
@@ -170,6 +192,48 @@ fn all_keys_stay_within_the_quota_and_those_used_longest_ago_make_room() {
     let old = SystemTime::now() - policy.age - Duration::from_secs(60);
     std::fs::File::options().append(true).open(&home.kept()[0]).unwrap().set_modified(old).unwrap();
     assert!(session(&model, Some(&store), Some(&own), "a") >= wire);
+}
+
+/// Keys that have come, and are not finished.
+fn arrives<'a>(model: &NonInteractiveModel, store: &'a KeyStore) -> key_store::Writing<'a> {
+    let due = messages::keys(model.plan().params(), &KeysNeeded::of(model.plan()));
+    let mut writing = store.begin(sizes(model).1).unwrap();
+    due.iter().for_each(|key| writing.add(key, &vec![0; key.bytes]));
+    writing
+}
+
+#[test]
+fn keys_that_are_announced_and_not_sent_drive_nobody_out() {
+    let (home, model) = (Temporary::new("announced"), model());
+    let (wire, one) = sizes(&model);
+    let own = home.0.join("client");
+    let store = home.store(KeyPolicy { quota: 2 * one + one / 2, ..KeyPolicy::default() });
+    for server in ["a", "b"] {
+        session(&model, Some(&store), Some(&own), server);
+    }
+    let ask = || FrameBuilder::message(Kind::Keys, &Keys { hash: Vec::new(), known: true }).unwrap();
+    for _ in 0..8 {
+        assert_eq!(says(&model, &store, vec![ask()]).1.len(), 1);
+    }
+    // Not all at once, either.
+    let at_once: Vec<_> = (0..64).filter_map(|_| store.begin(one)).collect();
+    assert_eq!((at_once.len(), home.kept().len()), (64, 2));
+    drop(at_once);
+    // Who sends a part makes room for a part of twice its size at most.
+    let key = &messages::keys(model.plan().params(), &KeysNeeded::of(model.plan()))[0];
+    let (first, mut parts) = (key.bytes as u64, Vec::new());
+    while let Some(mut part) = store.begin(one).filter(|_| parts.len() < 64) {
+        part.add(key, &vec![0; key.bytes]);
+        parts.push(part);
+    }
+    let held: u64 =
+        files(&home.0.join("server"), "").iter().map(|p| std::fs::metadata(p).unwrap().len()).sum();
+    assert!(held <= 2 * one + one / 2 && held >= first, "{held}");
+    drop(parts);
+    let left = home.kept().len();
+    assert!(files(&home.0.join("server"), ".part").is_empty());
+    let sent: u64 = ["a", "b"].iter().map(|s| session(&model, Some(&store), Some(&own), s)).sum();
+    assert!(sent < (2 - left as u64) * (wire + 64) + 128, "{sent}");
 }
 
 #[test]
@@ -182,7 +246,7 @@ fn servers_share_a_folder() {
     assert!(session(&model, Some(&first), Some(&own), "a") >= wire);
     assert!(session(&model, Some(&second), Some(&own), "a") < 64, "what one was sent, the other knows");
     // What one server writes counts for the other, and stays when a third one starts.
-    let (left, right) = (first.begin(one).unwrap(), second.begin(one).unwrap());
+    let (left, right) = (arrives(&model, &first), arrives(&model, &second));
     assert_eq!((files(&home.0.join("server"), ".part").len(), home.kept().len()), (2, 0));
     assert!(first.begin(one).is_none() && second.begin(one).is_none());
     let third = home.store(policy);

@@ -63,6 +63,17 @@ impl Memory {
         u32::try_from(bytes / self.grain).unwrap_or(u32::MAX)
     }
 
+    /// Bytes of the whole grains that so many bytes take.
+    fn ceil(self, bytes: u64) -> u64 {
+        bytes.div_ceil(self.grain).saturating_mul(self.grain)
+    }
+
+    /// What a session takes of it, part by part.
+    pub(super) fn of_session(self, one: &SessionMemory) -> SessionMemory {
+        let [session, set_up, block] = [one.session, one.set_up, one.block].map(|bytes| self.ceil(bytes));
+        SessionMemory { session, set_up, block }
+    }
+
     /// What so many bytes take, and never more than there is.
     pub(super) fn grains(self, bytes: u64) -> u32 {
         u32::try_from(bytes.div_ceil(self.grain)).unwrap_or(u32::MAX).min(self.all())
@@ -81,12 +92,12 @@ pub(super) struct Division {
 }
 
 impl Division {
-    /// Divides the memory for sessions of which each may take `one`. There is always room for one session and its largest block.
+    /// Divides the memory for sessions of which each may take `one`, in whole grains. There is always room for one session and its largest block.
     ///
     /// # Errors
     /// [`PlanError::TooLarge`] when there is not.
     pub(super) fn of(limits: &ServerLimits, one: &SessionMemory, frame: usize) -> Result<Self, PlanError> {
-        let guest = frame as u64 + SMALL;
+        let (guest, one) = (frame as u64 + SMALL, Memory::new(limits.memory_bytes).of_session(one));
         let least = one.total().saturating_add(guest);
         Limits::check("the memory that one session needs", least, limits.memory_bytes)?;
         let count = |bytes: u64, each: u64| usize::try_from(bytes / each.max(1)).unwrap_or(usize::MAX);
@@ -174,6 +185,21 @@ mod tests {
         let memory = Memory::new(1000);
         assert_eq!((memory.all(), memory.grains(999)), (1000, 999));
         assert!(Memory::new(u64::MAX).all() >= 1 << 28);
+    }
+
+    #[test]
+    fn as_many_sessions_fit_as_were_asked_for() {
+        // With grains of 256 bytes a session takes more than its bytes, and 32 of them more than 32 times its bytes.
+        let (memory, one) =
+            (64 << 30, SessionMemory { session: 11_176_472, set_up: 1_000_001, block: 3_670_017 });
+        let limits = ServerLimits { sessions: 32, memory_bytes: memory, ..ServerLimits::default() };
+        let (d, unit) = (Division::of(&limits, &one, 1 << 18).unwrap(), Memory::new(memory));
+        assert!(unit.floor(d.sessions) >= 32 * unit.grains(one.session));
+        assert_eq!(d.sessions / unit.of_session(&one).session, 32);
+        assert!(
+            unit.floor(d.shares[0]) >= unit.grains(one.set_up)
+                && unit.floor(d.shares[1]) >= unit.grains(one.block)
+        );
     }
 
     #[test]

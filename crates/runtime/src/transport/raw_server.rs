@@ -69,7 +69,7 @@ impl Door {
                 let socket = Socket::new(stream);
                 connected.on(socket.line());
                 if !begins.map_err(late)?? {
-                    return Ok(Box::new(Counted::new(socket, (permit, connected))));
+                    return Ok(Box::new(Counted::new(socket, (permit, connected), self.handshake)));
                 }
                 let (read, write) = socket.split();
                 serve_raw(&self.shared, read, write, peer).await;
@@ -84,7 +84,7 @@ impl Door {
                     connected.certified(tls::fingerprint(shown));
                 }
                 if stream.get_ref().1.alpn_protocol() != Some(tls::RAW_PROTOCOL) {
-                    return Ok(Box::new(Counted::new(stream, (permit, connected))));
+                    return Ok(Box::new(Counted::new(stream, (permit, connected), self.handshake)));
                 }
                 let (read, write) = tokio::io::split(stream);
                 serve_raw(&self.shared, read, write, peer).await;

@@ -204,7 +204,7 @@ impl Server {
     /// model that takes most.
     #[must_use]
     pub fn sessions(&self) -> usize {
-        let each = self.session_memory().session.max(1);
+        let each = self.shared.memory.of_session(&self.session_memory()).session.max(1);
         let (all, limits) = (self.shared.division.sessions, self.shared.limits);
         limits.sessions.min(usize::try_from(all / each).unwrap_or(usize::MAX))
     }
@@ -336,7 +336,7 @@ async fn serve(
         .merge(shared.web.clone().with_state(shared.clone()));
     if let Some(listener) = admin {
         let pages = pages_server::of_operators(shared.clone());
-        let door = admin::Door::new();
+        let door = admin::Door::new(limits.handshake_timeout);
         let mut server = axum_server::from_tcp(listener).map_err(io)?.handle(handle.clone()).acceptor(door);
         limit_http(server.http_builder(), limits.handshake_timeout);
         tokio::spawn(async move {

@@ -8,7 +8,7 @@ use super::models::{Hosted, Models};
 use super::options::{OnEnd, OnSession, ServerLimits, ServerOptions};
 use super::peers::Peers;
 use super::raw_server;
-use super::record::{Record, Recording};
+use super::record::{Kept, Record, Recording};
 use super::report::{self, SessionReport};
 use super::site;
 use super::slots::{Place, Rules, Slots};
@@ -17,10 +17,9 @@ use crate::channel::{send_failure, Channel, Traffic};
 use crate::error::{Error, TransportError};
 use crate::session::server::SessionEvent;
 use crate::wire::{Failure, FrameBuilder, Kind};
-use std::fs::File;
 use std::net::{IpAddr, SocketAddr};
 use std::sync::atomic::Ordering;
-use std::sync::{Arc, Mutex, RwLock};
+use std::sync::{Arc, RwLock};
 use std::time::{Instant, SystemTime};
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::sync::{watch, Semaphore};
@@ -79,7 +78,7 @@ impl Shared {
             limits,
             on_session: options.on_session.clone(),
             on_end: options.on_end.clone(),
-            record: options.record.as_deref().map(open_record).transpose()?,
+            record: options.record.as_deref().map(Kept::open).transpose()?,
         });
         shared.arrange();
         Ok(shared)
@@ -133,12 +132,6 @@ impl Shared {
             }
         }
     }
-}
-
-fn open_record(path: &std::path::Path) -> Result<Record, TransportError> {
-    let open = File::options().create(true).append(true).open(path);
-    open.map(|file| Arc::new(Mutex::new(Some(file))))
-        .map_err(|e| TransportError::Record { path: path.display().to_string(), detail: e.to_string() })
 }
 
 /// Serves one connection of bare frames to its end.

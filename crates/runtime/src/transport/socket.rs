@@ -37,6 +37,19 @@ impl Socket {
 }
 
 impl Line {
+    /// Whether the connection is still there.
+    pub(super) fn open(&self) -> bool {
+        self.0.strong_count() > 0
+    }
+
+    /// Ends the connection, in the middle of whatever it does.
+    pub(super) fn close(&self) {
+        if let Some(stream) = self.0.upgrade() {
+            // It may have ended by itself.
+            let _ = SockRef::from(&*stream).shutdown(Shutdown::Both);
+        }
+    }
+
     /// Whether the peer has closed its end, or the connection is gone.
     pub(super) fn closed(&self) -> bool {
         let Some(stream) = self.0.upgrade() else { return true };

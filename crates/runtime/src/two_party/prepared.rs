@@ -76,7 +76,7 @@ impl KeptPreparation {
     /// [`Error::Store`] when the folder cannot be made or has no locks; [`Error::Internal`] without randomness.
     pub(super) fn of(plan: &TwoPartyPlan, kept: &PreparationStore) -> Result<Self, Error> {
         let refused = |source| Error::from(StoreError::Preparations { path: kept.path.clone(), source });
-        store::create_folder(&kept.path).map_err(refused)?;
+        store::create_secret_folder(&kept.path).map_err(refused)?;
         let lock = File::options().write(true).create(true).truncate(false).open(kept.path.join(LOCK));
         let lock = lock.map_err(refused)?;
         lock.lock().map_err(refused)?;

@@ -75,7 +75,7 @@ impl Folder {
         plan_digest: &[u8; 32],
         policy: Policy,
     ) -> Result<Self, Error> {
-        std::fs::create_dir_all(path).map_err(failed(path))?;
+        store::create_secret_folder(path).map_err(failed(path))?;
         let mut hash = Sha256::new();
         hash.update((server.len() as u64).to_le_bytes());
         hash.update(server);
