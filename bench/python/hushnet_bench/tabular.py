@@ -126,8 +126,7 @@ def rows(
     wanted = list(fitted(cases, quick=quick))
     if not wanted:
         raise hushnet.InputError(
-            f"no case has {' or '.join(cases or [])} in its name: give {', '.join((*TABLES, *MODELS))}, raw or "
-            "scaled."
+            f"no case has {' or '.join(cases or [])} in its name: give {', '.join((*TABLES, *MODELS))}, raw or scaled."
         )
     known = kept_rows(keep)
 
