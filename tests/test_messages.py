@@ -198,10 +198,32 @@ def test_errors_stand_at_the_top_with_their_fields(folder: Path) -> None:
 def test_the_help_and_the_documents_tell_exit_codes() -> None:
     said = words(hush("--help").stdout)
     document = (Path(__file__).parent.parent / "docs" / "command-line.md").read_text()
-    for code in ("0", "1", "2", "3", "130"):
+    for code in ("0", "1", "2", "3", "4", "130"):
         assert f"{code}:" in said
         assert f"| {code} |" in document
     assert hush("run").returncode == 2
+
+
+@pytest.mark.parametrize("fault", [ValueError("not in list"), KeyError("t3"), AssertionError(), RecursionError("deep")])
+def test_a_fault_of_our_own_is_not_told_as_the_users(
+    folder: Path, monkeypatch: pytest.MonkeyPatch, fault: Exception
+) -> None:
+    def broken(*_: object, **__: object) -> None:
+        raise fault
+
+    monkeypatch.setattr(hushnet.Model, "load", broken)
+    done = hush("explain", folder / "model.hush")
+    assert done.returncode == 4 and done.stderr.startswith("Traceback") and "in broken" in done.stderr, done
+    last = done.stderr.strip().splitlines()[-1]
+    assert last.startswith(f"InternalError: {type(fault).__name__}") and "not of what you gave. Report it" in last
+    done = hush("explain", folder / "model.hush", "--json")
+    told = json.loads(done.stdout)["error"]
+    assert (done.returncode, told["type"], done.stderr) == (4, "InternalError", "") and told["traceback"]
+    # what a user can mend keeps its name, its status and its one line
+    monkeypatch.setattr(hushnet.Model, "load", lambda *_, **__: (_ for _ in ()).throw(MemoryError()))
+    done = hush("explain", folder / "model.hush")
+    assert done.returncode == 1 and done.stderr.startswith("MemoryError: This machine has too little memory."), done
+    assert len(done.stderr.splitlines()) == 1
 
 
 def test_an_image_of_gigabytes_is_warned_of() -> None:
@@ -258,3 +280,57 @@ def test_names_that_are_nearly_right_are_suggested_and_messages_end(tmp_path: Pa
     done = hush("run", tmp_path / "m.hush", tmp_path / "x.npy")
     assert done.returncode == 1 and words(done.stderr).endswith("has shape [3, 5], wanted [images, 4]."), done
     assert json.loads(hush("zoo", "no", "--json").stdout)["error"]["message"].endswith(".")
+
+
+def test_what_a_user_has_is_not_written_over(folder: Path, tmp_path: Path) -> None:
+    """A plan named x.npy wrote over the calibration data, and so did pages, traces and answers."""
+    plan, model, x, y = folder / "model.hush", tmp_path / "m.onnx", tmp_path / "x.npy", tmp_path / "y.npy"
+    model.write_bytes(layer("m"))
+    np.save(x, np.zeros((3, 4)))
+    np.save(y, np.zeros(3, int))
+    before = {path: path.read_bytes() for path in (model, x, y)}
+    for arguments, said in (
+        (("compile", model, "-o", x), "cannot hold a plan: give a file name that ends in .hush."),
+        (("compile", model, "-o", model), "cannot hold a plan"),
+        (("explain", plan, "--html", x), "cannot hold a page: give a file name that ends in .html or .htm."),
+        (("run", plan, x, "-o", x), "is read by this command, and the outputs would write over it"),
+        (("run", plan, x, "--labels", y, "-o", tmp_path / "." / "y.npy"), "is read by this command"),
+        (("run", plan, x, "--trace", y), "is the name of a model or of data, which a trace would write over"),
+        (("infer", "hush://127.0.0.1:1", x, "-o", x), "is read by this command"),
+        (("serve", plan, "--record", model), "which a record would write over"),
+    ):
+        done = hush(*arguments)
+        assert done.returncode == 1 and said in words(done.stderr), done
+    assert before == {path: path.read_bytes() for path in before}
+    assert hush("run", plan, x, "-o", tmp_path / "answers.npy", "--trace", tmp_path / "trace.json").returncode == 0
+
+
+def test_labels_and_rows_of_another_form_are_told_how_to_become_the_right_one(folder: Path, tmp_path: Path) -> None:
+    x, labels = np.linspace(0, 1, 20).reshape(5, 4), np.array([0, 1, 2, 1, 0])
+    model = folder / "model.onnx"
+    with pytest.raises(hushnet.PlanError, match=r"labels have shape \(5, 3\); .* labels\.argmax\(axis=1\) makes them"):
+        hushnet.compile(model, calibration=x, labels=np.eye(3)[labels])
+    whole, floats = (hushnet.compile(model, calibration=x, labels=v).plan.predicted for v in (labels, labels * 1.0))
+    assert whole["accuracy"] == floats["accuracy"]
+    made = hushnet.compile(model, calibration=x, labels=labels[:, None])
+    result = hushnet.run(made, x)
+    assert result.accuracy(labels) == result.accuracy(labels * 1.0)
+    with pytest.raises(hushnet.PlanError, match="shape"):
+        result.accuracy(np.eye(3)[labels])
+    with pytest.raises(hushnet.InputError, match=r"x\.reshape\(-1, 4\)"):
+        hushnet.run(made, x.reshape(5, 2, 2))
+    with pytest.raises(hushnet.PlanError, match=r"x\.reshape\(-1, 4\)"):
+        hushnet.compile(model, calibration=x.reshape(5, 2, 2))
+
+
+def test_options_are_listed_as_flags_and_a_server_that_is_not_there_is_asked_after(
+    folder: Path, tmp_path: Path
+) -> None:
+    told = words(hush("compile", folder / "model.onnx", "-o", tmp_path / "m.hush", "--reveal", "argmax").stderr)
+    listed = told.partition("The options are ")[2].rstrip(".").split(", ")
+    assert len(listed) > 10 and all(name in FLAGS.values() for name in listed) and "--calibration" in listed, told
+    np.save(tmp_path / "x.npy", np.zeros((3, 4)))
+    told = words(hush("infer", "hush://127.0.0.1:1", tmp_path / "x.npy").stderr)
+    assert "cannot connect to 127.0.0.1:1" in told and told.endswith("and may you reach its port?"), told
+    done = hush("serve", folder / "model.hush", "--grace", "-1")
+    assert done.returncode == 2 and "--grace" in done.stderr

@@ -208,8 +208,14 @@ def test_bits_that_are_tried_depend_on_what_is_asked_for(monkeypatch: pytest.Mon
     usual = [(bits, "auto", None, 12) for bits in (8, 10, 12, 14)] + [(12, "auto", None, 14), (13, "auto", None, 16)]
     # with sums that calibration bounds at last
     sums = [(14, "auto", None, 14), (14, "auto", None, 16)]
-    assert tried() == [*usual, (14, 14, "rotation-free", 12), (16, 16, "rotation-free", 12), *sums]
-    assert tried(batch=8) == [*usual, (14, 14, "batch", 12), (16, 16, "batch", 12), *sums]
+
+    def wide(method: str) -> list[tuple[int | None, int | str, str | None, int]]:
+        """Wide rings in front of these sums, the widest behind them."""
+        widest = [(16, "auto", method, most) for most in (16, 20)]
+        return [*usual, (14, 14, method, 12), (16, 16, method, 12), *sums, *widest]
+
+    assert tried() == wide("rotation-free")
+    assert tried(batch=8) == wide("batch")
     assert tried(method="cheetah") == [(*row[:2], "cheetah", row[3]) for row in [*usual, *sums]]
     assert tried(activation_bits=10) == [(bits, 10, None, 12) for bits in (8, 10, 12, 14)]
     assert tried(weight_bits=9) == [(9, "auto", None, 12)]
@@ -217,8 +223,8 @@ def test_bits_that_are_tried_depend_on_what_is_asked_for(monkeypatch: pytest.Mon
     # with rows that say how inputs go together, errors of weights are fed back after the first attempt
     x = np.zeros((16, 4))
     rounded.clear()
-    assert tried() == [usual[0], *usual, (14, 14, "rotation-free", 12), (16, 16, "rotation-free", 12), *sums]
-    assert rounded == ["nearest", *["feedback"] * 6, "nearest", "nearest", "feedback", "feedback"]
+    assert tried() == [usual[0], *wide("rotation-free")]
+    assert rounded == ["nearest", *["feedback"] * 6, "nearest", "nearest", *["feedback"] * 4]
     rounded.clear()
     assert tried(activation_bits=10) == [(bits, 10, None, 12) for bits in (8, 8, 10, 12, 14)]
     assert rounded == ["nearest", *["feedback"] * 4]

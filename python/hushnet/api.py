@@ -236,7 +236,7 @@ def _places(labels: Any, classes: frontend.Classes | None) -> Any:
     if classes is None:
         return labels
     places = {str(name): place for place, name in enumerate(classes.names)}
-    given = [str(plain_name(v)) for v in np.asarray(labels).reshape(-1).tolist()]
+    given = [str(plain_name(v)) for v in planner.quality.one_a_row(labels).tolist()]
     unknown = [v for v in given if v not in places]
     if unknown:
         raise InputError(f"the label {unknown[0]!r} is no class of the model; its classes are {', '.join(places)}.")

@@ -7,7 +7,8 @@ from __future__ import annotations
 
 import difflib
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from itertools import permutations
 from typing import Any
@@ -154,6 +155,17 @@ class DemoError(HushnetError, ValueError):
     """A demo cannot run as asked; the message says what to do."""
 
 
+@contextmanager
+def asked() -> Iterator[None]:
+    """Around a call that checks what the caller passes: its ``ValueError`` is an :class:`InputError`."""
+    try:
+        yield
+    except HushnetError:
+        raise
+    except ValueError as error:
+        raise InputError(str(error)) from error
+
+
 def axes_hint(shape: Sequence[int], wanted: Sequence[int]) -> str:
     """What to do about an array ``[images, ...]`` whose axes, or numbers, seem to stand in another order; else nothing.
 
@@ -168,7 +180,7 @@ def axes_hint(shape: Sequence[int], wanted: Sequence[int]) -> str:
         if tuple(image[k] for k in order) == wanted:
             axes = ", ".join(str(k) for k in (0, *(k + 1 for k in order)))
             return f" Its axes seem to stand in another order: x.transpose({axes}) has the wanted one."
-    if len(image) == 1 and image[0] == math.prod(wanted):
+    if math.prod(image) == math.prod(wanted):
         made = ", ".join(map(str, (-1, *wanted)))
         return f" Its rows have as many numbers: x.reshape({made}), if they are in this order."
     return ""

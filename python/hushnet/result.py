@@ -44,7 +44,7 @@ class Result:
         """
         value = next(iter(self.outputs.values()))
         if self.labels and any(entry["names"] for entry in self.classes.values()):
-            given = np.asarray(labels).reshape(-1)
+            given = planner.quality.one_a_row(labels)
             if len(given) != len(value):
                 raise InputError(f"{len(given)} labels are given for {len(value)} rows; give one for each row.")
             found = [str(name) for name in next(iter(self.labels.values())).tolist()]
@@ -67,7 +67,7 @@ class Result:
     def output(self) -> np.ndarray:
         """The only output of a network that has one."""
         if len(self.outputs) != 1:
-            raise ValueError(
+            raise InputError(
                 f"the network has {len(self.outputs)} outputs ({', '.join(self.outputs)}): use .outputs[name]"
             )
         return next(iter(self.outputs.values()))
@@ -93,7 +93,7 @@ class Result:
         """The class of every image, ``[images]``, of a classifier that has one label."""
         if len(self.labels) != 1:
             told = " or ".join(f".labels[{name!r}]" for name in self.labels) or ".outputs[name]"
-            raise ValueError(
+            raise InputError(
                 f"the network has {len(self.labels)} outputs that tell a class; its outputs are "
                 f"{', '.join(self.outputs)}: use {told}."
             )
@@ -108,7 +108,7 @@ class Result:
         known = [n for n, c in self.classes.items() if c["of"] in ("columns", "values")]
         name = output if output is not None else (known[0] if len(known) == 1 else "")
         if name not in known:
-            raise ValueError(
+            raise InputError(
                 f"outputs with a value for each class are {known or 'none'}; {name or 'no name'} was given."
             )
         value = self.outputs[name].reshape(len(self.outputs[name]), -1)

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from hushnet import _native, webpage
-from hushnet.errors import InputError
+from hushnet.errors import InputError, asked
 from hushnet.model import Model, loaded
 
 
@@ -113,43 +113,44 @@ def serve(
         PlanError: a plan has no weights, or one session needs more than ``memory_limit``.
         TransportError: the port, the certificate, the tokens or a name cannot be used.
     """
-    return _native.serve(
-        _served(model, allow_insecure),
-        host,
-        port,
-        tls_cert=tls_cert,
-        tls_key=tls_key,
-        max_sessions=max_sessions,
-        memory_limit=memory_limit,
-        idle_timeout=idle_timeout,
-        handshake_timeout=handshake_timeout,
-        grace=grace,
-        threads=threads,
-        record=record,
-        weight_memory=weight_memory,
-        max_connections=max_connections,
-        line=line,
-        patience=patience,
-        session_time=session_time,
-        origins=None if origins is None else list(origins),
-        tokens=tokens,
-        client_ca=client_ca,
-        admin=admin,
-        list_models=list_models,
-        connections_per_peer=connections_per_peer,
-        sessions_per_peer=sessions_per_peer,
-        hourly_bytes_per_peer=hourly_bytes_per_peer,
-        hourly_bytes=hourly_bytes,
-        keys=None if keys is None else Path(keys),
-        keys_quota=keys_quota,
-        keys_age=None if keys_days is None else keys_days * 86400,
-        proxies=None if proxies is None else [_ip(text) for text in proxies],
-        prepare_first=prepare_first,
-        store=None if store is None else Path(store),
-        store_age=None if store_days is None else store_days * 86400,
-        reports=reports,
-        web=None if web is None else list(web),
-    )
+    with asked():
+        return _native.serve(
+            _served(model, allow_insecure),
+            host,
+            port,
+            tls_cert=tls_cert,
+            tls_key=tls_key,
+            max_sessions=max_sessions,
+            memory_limit=memory_limit,
+            idle_timeout=idle_timeout,
+            handshake_timeout=handshake_timeout,
+            grace=grace,
+            threads=threads,
+            record=record,
+            weight_memory=weight_memory,
+            max_connections=max_connections,
+            line=line,
+            patience=patience,
+            session_time=session_time,
+            origins=None if origins is None else list(origins),
+            tokens=tokens,
+            client_ca=client_ca,
+            admin=admin,
+            list_models=list_models,
+            connections_per_peer=connections_per_peer,
+            sessions_per_peer=sessions_per_peer,
+            hourly_bytes_per_peer=hourly_bytes_per_peer,
+            hourly_bytes=hourly_bytes,
+            keys=None if keys is None else Path(keys),
+            keys_quota=keys_quota,
+            keys_age=None if keys_days is None else keys_days * 86400,
+            proxies=None if proxies is None else [_ip(text) for text in proxies],
+            prepare_first=prepare_first,
+            store=None if store is None else Path(store),
+            store_age=None if store_days is None else store_days * 86400,
+            reports=reports,
+            web=None if web is None else list(web),
+        )
 
 
 def _ip(text: str) -> str:

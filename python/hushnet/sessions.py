@@ -12,7 +12,7 @@ import numpy as np
 
 from hushnet import _native, planner
 from hushnet.arrays import named_inputs
-from hushnet.errors import InputError, RangeError
+from hushnet.errors import InputError, RangeError, TransportError, asked
 from hushnet.model import Model, loaded
 from hushnet.options import Inputs
 from hushnet.plan import Plan
@@ -58,9 +58,10 @@ def run(
     if plan.trust == "two-party":
         transport = "pipe"
     marks: list[RangeError] = []
-    outputs, client, server = _native.run(
-        plan, inputs, threads=threads, progress=progress, transport=transport, network=_link(network), marks=marks
-    )
+    with asked():
+        outputs, client, server = _native.run(
+            plan, inputs, threads=threads, progress=progress, transport=transport, network=_link(network), marks=marks
+        )
     trace = json.loads(client)
     if server is not None:
         trace |= {"client": dict(trace), "server": json.loads(server)}
@@ -196,22 +197,30 @@ def connect(
             sends anything of its own.
     """
     folder = Path(setups) if setups is not None else None
-    return Connection(
-        _native.connect(
-            url,
-            ca=ca,
-            insecure_tls=insecure_tls,
-            threads=threads,
-            memory_limit=max_memory,
-            expected_images=images,
-            setups=folder,
-            setups_quota=setups_quota,
-            setups_age=None if setups_days is None else setups_days * 86400,
-            plan_digest=plan_digest,
-            model=model,
-            token=token,
-            cert=None if cert is None else (Path(cert[0]), Path(cert[1])),
-            keys=Path(keys) if keys is not None else None,
-            expected=None if plan is None else _identity(plan),
-        )
-    )
+    try:
+        with asked():
+            return Connection(
+                _native.connect(
+                    url,
+                    ca=ca,
+                    insecure_tls=insecure_tls,
+                    threads=threads,
+                    memory_limit=max_memory,
+                    expected_images=images,
+                    setups=folder,
+                    setups_quota=setups_quota,
+                    setups_age=None if setups_days is None else setups_days * 86400,
+                    plan_digest=plan_digest,
+                    model=model,
+                    token=token,
+                    cert=None if cert is None else (Path(cert[0]), Path(cert[1])),
+                    keys=Path(keys) if keys is not None else None,
+                    expected=None if plan is None else _identity(plan),
+                )
+            )
+    except TransportError as error:
+        if "cannot connect to" not in str(error):
+            raise
+        raise TransportError(
+            f"{error}. Is a server running there (hushnet serve), and may you reach its port?"
+        ) from None

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -10,6 +11,7 @@ from typing import Any
 import hushnet
 import numpy as np
 import pytest
+from hushnet.cli.main import main
 from hushnet_bench import peers, tabular
 
 
@@ -35,7 +37,7 @@ def test_labels_of_a_raw_table_are_those_of_the_float_model() -> None:
 
 
 def test_unknown_cases_are_refused() -> None:
-    with pytest.raises(hushnet.InputError, match="no case has a word of abalone"):
+    with pytest.raises(hushnet.InputError, match="no case has abalone in its name"):
         tabular.rows(quick=True, threads=1, progress=None, cases=["abalone"])
 
 
@@ -102,6 +104,28 @@ def test_a_rival_that_takes_long_or_dies_loses_one_row(monkeypatch: pytest.Monke
     assert all(row["accuracy"] == 0.5 and "doing" not in row for row in rows if "error" not in row)
     assert rows[1]["stopped"] == "stopped after 1 s, while it made its keys"
     assert rows[3]["error"].startswith("rival ended") and not any("ready" in row for row in rows)
+
+
+def test_a_name_of_a_case_from_a_row_and_a_limit_are_options_of_the_command(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    given: list[tuple[int, float]] = []
+
+    def each(_name: str, _script: str, places: list[str], seconds: float) -> Iterator[dict[str, Any]]:
+        given.append((len(places), seconds))
+        yield from ({"stopped": f"stopped after {seconds:.0f} s"} for _ in places)
+
+    monkeypatch.setattr(peers, "each", each)
+    monkeypatch.setattr(tabular, "ours", lambda one, trust, *_: {"case": one.case, "method": f"hushnet {trust}"})
+    line = ["hushnet", "bench", "tabular", "--json", "--seconds", "7", "--peers", "concrete-ml", "--cases"]
+    # with the space a comma belongs to the name; without it is between two names
+    for cases, count in (("iris, raw, logistic", 1), ("iris,wine", 20), ("iris, raw,wine, raw", 10)):
+        monkeypatch.setattr(sys, "argv", [*line, cases])
+        with pytest.raises(SystemExit) as end:
+            main()
+        rows = json.loads(capsys.readouterr().out)["rows"]
+        assert end.value.code in (0, None) and len(rows) == 4 * count and given.pop() == (count, 7.0)
+        assert rows[-1]["stopped"] == "stopped after 7 s"
 
 
 def test_rows_of_an_interrupted_run_are_kept(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:

@@ -264,7 +264,7 @@ def test_labels_give_accuracy_and_a_fall_is_said() -> None:
             note.startswith("Accuracy on the calibration data falls from 1 to 0.") for note in bad.document["notes"]
         )
         assert not any("falls" in note for note in good.document["notes"])
-        for wrong in (labels[:-1], labels.astype(float), np.stack([labels, labels])):
+        for wrong in (labels[:-1], labels + 0.5, np.stack([labels, labels])):
             with pytest.raises(PlanError, match="labels have shape"):
                 compile(graph, trust=trust, calibration=x, labels=wrong)
     with pytest.raises(PlanError, match="labels are right answers of the calibration data"):

@@ -112,6 +112,7 @@ def rows(
     cases: Sequence[str] | None = None,
     peers: Sequence[str] | None = None,
     keep: Path | None = None,
+    seconds: float = CASE_SECONDS,
 ) -> list[dict[str, Any]]:
     """A row for each model and trust model, and one for each model of Concrete ML.
 
@@ -120,12 +121,12 @@ def rows(
         cases: words of cases (``iris``, ``raw``, ``mlp-relu``).
         peers: ``concrete-ml``, or nothing for ours alone.
         keep: a file to which every row is written once it is measured; rows that it has are not measured again.
+        seconds: of one case of Concrete ML; then it is stopped, and its row says so.
     """
     wanted = list(fitted(cases, quick=quick))
     if not wanted:
         raise hushnet.InputError(
-            f"no case has a word of {', '.join(cases or [])}: give {', '.join(TABLES)}, {', '.join(MODELS)}, raw or "
-            "scaled."
+            f"no case has {' or '.join(cases or [])} in its name: give {', '.join((*TABLES, *MODELS))}, raw or scaled."
         )
     known = kept_rows(keep)
 
@@ -147,7 +148,7 @@ def rows(
             found.append(measured(one, f"hushnet {trust}", partial(ours, one, trust, count, threads)))
     if peers is None or "concrete-ml" in peers:
         # behind all of ours: its process does not wait between two rows
-        beside = concrete([one for one in wanted if (one.case, RIVAL) not in known], quick=quick)
+        beside = concrete([one for one in wanted if (one.case, RIVAL) not in known], quick=quick, seconds=seconds)
         for index, one in enumerate(wanted):
             if progress:
                 progress(f"{one.case}, {RIVAL}", index, len(wanted))
@@ -232,11 +233,11 @@ def scaled(model: Any, rows: np.ndarray) -> np.ndarray:
     return model.steps[0][1].transform(rows) if hasattr(model, "steps") else rows
 
 
-def concrete(wanted: Sequence[Fitted], *, quick: bool) -> Iterator[dict[str, Any]]:
+def concrete(wanted: Sequence[Fitted], *, quick: bool, seconds: float) -> Iterator[dict[str, Any]]:
     """Rows of Concrete ML on the same models, each as soon as it is measured."""
     with tempfile.TemporaryDirectory() as folder:
         places = [_given(Path(folder) / str(index), one, quick=quick) for index, one in enumerate(wanted)]
-        found = rivals.each("concrete-ml", "concrete_ml.py", places, CASE_SECONDS)
+        found = rivals.each("concrete-ml", "concrete_ml.py", places, seconds)
         for one, row in zip(wanted, found, strict=True):
             floats = float((one.model.predict(one.x) == one.y).mean())
             if "accuracy" in row:

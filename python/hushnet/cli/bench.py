@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib
+import re
 from pathlib import Path
 from typing import Any
 
@@ -38,6 +39,11 @@ def _names() -> list[str]:
         return []
 
 
+def words(text: str) -> list[str]:
+    """Names with commas between them; names of cases in rows may hold a comma with a space behind it."""
+    return re.split(r",(?! )", text)
+
+
 def bench(
     name: str | None = typer.Argument(None, help="Which benchmark; --list names them.", autocompletion=_names),
     list_: bool = typer.Option(False, "--list", help="Name the benchmarks."),
@@ -45,8 +51,15 @@ def bench(
     threads: int | None = Threads,
     size: int | None = typer.Option(None, help="Image side, where a benchmark has sizes."),
     batch: int | None = typer.Option(None, min=1, help="Images."),
-    cases: str | None = typer.Option(None, help="Only these cases, comma-separated, where a benchmark has several."),
+    cases: str | None = typer.Option(
+        None,
+        help="Only these cases, comma-separated, where a benchmark has several. A comma before a space is part of a "
+        "case's name: 'iris, raw, logistic' is one case.",
+    ),
     peers: str | None = typer.Option(None, help="Only these other libraries, comma-separated; 'none' for ours alone."),
+    seconds: float | None = typer.Option(
+        None, min=1, help="Stop a case of another library after so long, where a benchmark does (tabular: 300)."
+    ),
     keep: Path | None = typer.Option(
         None, help="Write rows to this file as they are measured, and go on from there, where a benchmark takes long."
     ),
@@ -65,12 +78,13 @@ def bench(
                 table.add_row(row["name"], row["about"], "" if row["source"] == "-" else row["source"])
             out.print(table)
         return
-    options = {k: v for k, v in {"threads": threads, "size": size, "batch": batch}.items() if v is not None}
+    given = {"threads": threads, "size": size, "batch": batch, "seconds": seconds}
+    options: dict[str, Any] = {k: v for k, v in given.items() if v is not None}
     for key, text in (("cases", cases), ("peers", peers)):
         if text is not None:
-            options[key] = [] if text == "none" else text.split(",")  # type: ignore[assignment]
+            options[key] = [] if text == "none" else words(text)
     if keep is not None:
-        options["keep"] = keep  # type: ignore[assignment]
+        options["keep"] = keep
     with progress_bar(as_json) as bar:
         result = benches.run(name, quick=quick, progress=bar, **options)
     emit(result) if as_json else out.print(benches.render(result))

@@ -21,6 +21,9 @@ from hushnet.options import KINDS, table
 out = Console(width=None if Console().is_terminal else 120, markup=False, emoji=False)
 err = Console(stderr=True, soft_wrap=True, markup=False, emoji=False)
 ARRAYS = (".npy", ".npz")
+PLANS, PAGES = (".hush",), (".html", ".htm")
+# endings of models and data, which no trace or record is named by
+KEPT = (*ARRAYS, *PLANS, ".onnx", ".csv", ".pt", ".pth", ".pkl", ".joblib", ".safetensors")
 # names of Python's options in messages -> those of the command line
 FLAGS = {
     name: field.option.flag for kind in KINDS.values() for name, field in table(kind).items() if field.option.flag
@@ -35,6 +38,10 @@ def in_flags(message: str) -> str:
     def flag(found: re.Match[str]) -> str:
         return found[1] + FLAGS.get(found[2], found[2]) if found[2] in FLAGS else found[0]
 
+    def flags(found: re.Match[str]) -> str:
+        return f"The options are {', '.join(sorted(FLAGS[n] for n in found[1].split(', ') if n in FLAGS))}."
+
+    message = re.sub(r"The options are ([\w, ]+)\.", flags, message)
     message = re.sub(r"^()(\w+)(?= is )", flag, message)
     message = re.sub(r"(no option |you mean )'(\w+)'", flag, message)
     message = re.sub(r"\b(trust|reveal|method|engine|nonlinear|until)='([^']+)'", r"--\1 \2", message)
@@ -191,12 +198,21 @@ def plan_file(path: Path) -> Path:
     return path
 
 
-def check_output(path: Path | None, suffixes: tuple[str, ...] = (), outputs: Sequence[str] = ()) -> None:
+def check_output(
+    path: Path | None,
+    suffixes: tuple[str, ...] = (),
+    outputs: Sequence[str] = (),
+    *,
+    what: str = "the outputs",
+    read: Sequence[Path | None] = (),
+) -> None:
     """Whether a file can be written, before anything is computed or sent.
 
     Args:
-        suffixes: what the name must end in.
+        suffixes: what the name must end in; without any, it must not be that of a user's model or data.
         outputs: names of the network's outputs, where they are known: a ``.npy`` file holds one array.
+        what: what is written.
+        read: files that the command reads, which are not written over.
 
     Raises:
         InputError: the path, what is wrong with it and what to give.
@@ -204,8 +220,12 @@ def check_output(path: Path | None, suffixes: tuple[str, ...] = (), outputs: Seq
     if path is None:
         return
     if suffixes and path.suffix not in suffixes:
-        raise InputError(f"{path} cannot hold the outputs: give a file name that ends in {' or '.join(suffixes)}.")
-    if path.suffix == ".npy" and suffixes and len(outputs) > 1:
+        raise InputError(f"{path} cannot hold {what}: give a file name that ends in {' or '.join(suffixes)}.")
+    if not suffixes and path.suffix in KEPT:
+        raise InputError(f"{path} is the name of a model or of data, which {what} would write over: give another.")
+    if any(other is not None and path.resolve() == other.resolve() for other in read):
+        raise InputError(f"{path} is read by this command, and {what} would write over it: give another name.")
+    if path.suffix == ".npy" and outputs and len(outputs) > 1:
         raise InputError(
             f"{path} holds one array, and the network has {len(outputs)} outputs ({', '.join(outputs)}): "
             "give a .npz file."

@@ -10,7 +10,7 @@ import typer
 
 import hushnet
 from hushnet import report
-from hushnet.cli.common import check_output, declared_ranges, emit, err, in_flags, onnx_file, out
+from hushnet.cli.common import PLANS, check_output, declared_ranges, emit, err, in_flags, onnx_file, out
 from hushnet.cli.options import Json, read_options, taking_options
 from hushnet.cli.progress import working
 from hushnet.options import KINDS
@@ -37,7 +37,7 @@ def compile_(
     **given: Any,
 ) -> None:
     """Choose packing, parameters and protocol for a network, and write the plan."""
-    check_output(output)
+    check_output(output, PLANS, what="a plan")
     options: dict[str, Any] = {"trust": trust, **read_options(given)}
     if feature_ranges is not None:
         options["input_range"] = declared_ranges(options.get("input_range"), feature_ranges)

@@ -10,7 +10,7 @@ import typer
 
 import hushnet
 from hushnet import report
-from hushnet.cli.common import check_output, emit, in_flags, out, plan_file
+from hushnet.cli.common import PAGES, check_output, emit, in_flags, out, plan_file
 from hushnet.cli.options import NETWORKS, TWO_PARTY, Insecure, Json
 
 
@@ -26,7 +26,7 @@ def explain(
     insecure: bool = Insecure,
 ) -> None:
     """Per layer: method, parameters, time, bytes, precision, and who learns what."""
-    check_output(html)
+    check_output(html, PAGES, what="a page")
     measured = _trace(trace) if trace else None
     explained = hushnet.Model.load(plan_file(plan), allow_insecure=insecure).explain(measured, network=network)
     if html is not None:

@@ -75,8 +75,8 @@ def infer(
     as_json: bool = Json,
 ) -> None:
     """Encrypt inputs, compute with a server, decrypt the outputs."""
-    check_output(output, ARRAYS)
-    check_output(trace)
+    check_output(output, ARRAYS, read=(images, labels))
+    check_output(trace, what="a trace")
     x = read_arrays(images)
     images_sent = count(x)
     options: dict[str, Any] = {

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import json
 import sys
+import traceback
 from collections.abc import Callable
 from importlib.metadata import version
+from typing import NoReturn
 
 import numpy as np
 import typer
@@ -25,6 +27,14 @@ from hushnet.cli.run import run
 from hushnet.cli.serve import serve
 from hushnet.cli.zoo import zoo_
 
+# of errors that are no user's
+FAULT = "InternalError"
+REPORT = (
+    "This is a fault of hushnet, not of what you gave. Report it: the command, what `hushnet --version` says, and the "
+    "lines of the traceback. They name files and may hold values of yours; look through them first."
+)
+NO_MEMORY = "Take fewer inputs at once, or a smaller batch (--batch)."
+
 app = typer.Typer(
     no_args_is_help=True,
     pretty_exceptions_enable=False,
@@ -32,7 +42,7 @@ app = typer.Typer(
     epilog=(
         "Exit status: 0: done; 1: an error, or no trust model takes the network (check, "
         "compare); 2: the command line is "
-        "wrong; 3: a plan that falls short (compile --strict); 130: interrupted."
+        "wrong; 3: a plan that falls short (compile --strict); 4: a fault of hushnet itself; 130: interrupted."
     ),
 )
 
@@ -72,16 +82,30 @@ app.command("calibrate", hidden=True, context_settings={"allow_extra_args": True
 
 
 def main() -> None:
-    """Entry point: typed errors become one line on standard error (an object with ``--json``) and exit code 1."""
+    """Entry point: an error becomes one line on standard error (an object with ``--json``) and an exit code.
+
+    The code is 1 where what was given is wrong, and 4 where Hushnet is: the traceback stands in front of the line then.
+    """
     try:
         # numbers beyond a range are told in sentences; NumPy's warnings would name lines of the source
         with np.errstate(all="ignore"):
             app(prog_name="hushnet")
-    except (hushnet.HushnetError, ValueError, OSError) as error:
-        message = sentence(in_flags(str(error)))
-        if "--json" in sys.argv:
-            print(json.dumps({"error": {"type": type(error).__name__, "message": message}}))
-        else:
-            said = Text.assemble((f"{type(error).__name__}:", "bold red"), " ", message)
-            err.print(said, highlight=False)
-        raise SystemExit(1) from None
+    except (hushnet.HushnetError, OSError) as error:
+        _failed(type(error).__name__, sentence(in_flags(str(error))), 1)
+    except MemoryError as error:
+        _failed("MemoryError", f"This machine has too little memory. {NO_MEMORY} {error}".strip(), 1)
+    except Exception as error:
+        trace = traceback.format_exc()
+        if "--json" not in sys.argv:
+            err.print(trace.rstrip(), highlight=False)
+        _failed(FAULT, f"{type(error).__name__}: {sentence(str(error))} {REPORT}", 4, trace.splitlines())
+
+
+def _failed(kind: str, message: str, code: int, trace: list[str] | None = None) -> NoReturn:
+    """The last line of a command that ends in an error, and its exit code."""
+    if "--json" in sys.argv:
+        about: dict[str, object] = {"type": kind, "message": message}
+        print(json.dumps({"error": about if trace is None else about | {"traceback": trace}}))
+    else:
+        err.print(Text.assemble((f"{kind}:", "bold red"), " ", message), highlight=False)
+    raise SystemExit(code) from None

@@ -37,8 +37,8 @@ def run(
     insecure: bool = Insecure,
 ) -> None:
     """Both parties on this machine, the real protocol over a loopback socket."""
-    check_output(output, ARRAYS)
-    check_output(trace)
+    check_output(output, ARRAYS, read=(images, labels))
+    check_output(trace, what="a trace")
     inputs = read_arrays(images)
     model = hushnet.Model.load(plan_file(plan), allow_insecure=insecure)
     check_output(output, ARRAYS, [port["name"] for port in model.plan.document["outputs"]])

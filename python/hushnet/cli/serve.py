@@ -81,7 +81,9 @@ def serve(
     session_time: float = typer.Option(
         3600.0, help="Age in seconds at which a session of a full server gives its slot to the next in line."
     ),
-    grace: float = typer.Option(10.0, help="Seconds that blocks in work have to finish when the server is stopped."),
+    grace: float = typer.Option(
+        10.0, min=0, help="Seconds that blocks in work have to finish when the server is stopped."
+    ),
     origin: list[str] = typer.Option(
         [],
         help="Origin (https://host) whose web pages may connect, beside the server's own; may be given more than once.",
@@ -155,8 +157,8 @@ def serve(
     """
     host, port = _address("--listen", listen, "0.0.0.0:8765")
     operators = _address("--admin", admin if ":" in admin else f":{admin}", "127.0.0.1:9765") if admin else None
-    check_output(record)
-    check_output(trace)
+    check_output(record, what="a record")
+    check_output(trace, what="a trace")
     if web_input and not web:
         raise hushnet.InputError("--web-input says what the page of --web shows: give --web, too")
     described = webpage.read(web_input) if web_input else None

@@ -308,7 +308,8 @@ class TwoParty(FixedPoint):
     output_bits: Annotated[
         int,
         Option(
-            "Bits of opened values, sign included; targets far from zero have more, for what they differ by.",
+            "Bits of opened values, sign included; targets far from zero have more, for what they differ by, and so do "
+            "plans that need them for the precision.",
             unit="bits",
             least=2,
             most=16,

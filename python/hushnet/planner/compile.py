@@ -38,6 +38,7 @@ from .precision import (
     check_precision,
     state,
     wide,
+    widest,
     without_rows,
 )
 from .quality import UNBOUNDED, Quality, growing, measure, places, said, sequences, squashed, steep
@@ -119,9 +120,12 @@ def _rungs(graph: Graph, asked: FixedPoint, classes: tuple[str, ...]) -> tuple[R
     rungs = CLIENT_AIDED
     if isinstance(asked, TwoParty):
         rungs = TWO_PARTY
-        if asked.activation_bits == "auto" and _widened(graph, asked):
+        widened = asked.activation_bits == "auto" and _widened(graph, asked)
+        if widened:
             rungs += wide(asked.images, far=_far(graph, asked, classes))
         rungs += TWO_PARTY_SUMS
+        if widened:
+            rungs += widest(asked.images)
     elif isinstance(asked, ClientAided) and _few(asked):
         rungs = rungs[:2] + FEW_IMAGES + rungs[2:]
     if _rows(asked.calibration) < LEAST_ROWS:

@@ -68,14 +68,31 @@ WIDE = ((14, 14), (16, 16))
 WIDE_FAR = ((9, 11), (10, 12), (12, 12), *WIDE)
 
 
+# where nothing else is precise enough: a ring whose layers have room for biases, for inputs and for what is opened.
+# Distances that are squared by the client (likelihoods) need it: near rows, small distances count beside large biases
+WIDEST: tuple[dict[str, Any], ...] = (
+    {"ring_bits": 36, "most_bits": 16},
+    {"ring_bits": 36, "most_bits": 20, "output_bits": 20},
+)
+
+
 def wide(images: int, *, far: bool) -> tuple[Rung, ...]:
     """Rungs of wide rings.
 
     Args:
         far: whether targets lie far from zero.
     """
-    more: dict[str, Any] = {"method": "rotation-free"} if images == 1 else {"method": "batch", "ring_degree": 4096}
-    return tuple((*bits, more) for bits in (WIDE_FAR if far else WIDE))
+    return tuple((*bits, _carrier(images)) for bits in (WIDE_FAR if far else WIDE))
+
+
+def widest(images: int) -> tuple[Rung, ...]:
+    """Rungs of the widest ring, the last to be tried."""
+    return tuple((16, "auto", _carrier(images) | FED | more) for more in WIDEST)
+
+
+def _carrier(images: int) -> dict[str, Any]:
+    """How layers of wide rings are computed."""
+    return {"method": "rotation-free"} if images == 1 else {"method": "batch", "ring_degree": 4096}
 
 
 FEW_WEIGHTS = 1 << 18

@@ -419,13 +419,31 @@ def check_labels(labels: Any, rows: int) -> Array:
     Raises:
         PlanError: not whole numbers, or not one a row.
     """
-    found = np.asarray(labels)
+    found = one_a_row(labels)
     if found.size != rows or found.dtype.kind not in "iub":
         raise PlanError(
-            f"labels have shape {found.shape} and dtype {found.dtype}; give one whole number for each of the {rows} "
-            "rows"
+            f"labels have shape {np.shape(labels)} and dtype {found.dtype}; give one whole number for each of the "
+            f"{rows} rows."
         )
-    return found.reshape(-1).astype(np.int64)
+    return found.astype(np.int64)
+
+
+def one_a_row(labels: Any) -> Array:
+    """Labels as ``[rows]``; those that are whole numbers written as floats as integers.
+
+    Raises:
+        PlanError: several columns, as of one-hot rows.
+    """
+    found = np.asarray(labels)
+    if found.ndim > 1 and found.size != len(found):
+        raise PlanError(
+            f"labels have shape {found.shape}; give one for each row. Of rows with a one at the right class "
+            "labels.argmax(axis=1) makes them."
+        )
+    found = found.reshape(-1)
+    if found.dtype.kind == "f" and np.array_equal(found, np.rint(found)):
+        found = found.astype(np.int64)
+    return found
 
 
 def said(found: Mapping[str, Quality], classes: Collection[str] = ()) -> dict[str, Any]:

@@ -11,6 +11,7 @@ from typing import Any
 
 import numpy as np
 
+from ..errors import InputError
 from ..graph import Conv2d, Geometry, Graph, Linear
 from .linear import add_bias, apply
 from .ops import OPS
@@ -68,13 +69,13 @@ def _inputs(graph: Graph, inputs: Mapping[str, Array]) -> dict[str, Array]:
     values: dict[str, Array] = {}
     for name in graph.inputs:
         if name not in inputs:
-            raise ValueError(f"input {name!r} is missing; the network reads {graph.inputs}")
+            raise InputError(f"input {name!r} is missing; the network reads {graph.inputs}")
         x = np.asarray(inputs[name], dtype=np.float64)
         if x.shape[1:] != tuple(graph.shapes[name]):
-            raise ValueError(
+            raise InputError(
                 f"input {name!r} has shape {x.shape}, expected (images, {', '.join(map(str, graph.shapes[name]))})"
             )
         values[name] = x
     if len({x.shape[0] for x in values.values()}) > 1:
-        raise ValueError(f"different numbers of images: { {name: x.shape[0] for name, x in values.items()} }")
+        raise InputError(f"different numbers of images: { {name: x.shape[0] for name, x in values.items()} }")
     return values
