@@ -13,13 +13,25 @@ fn ring(bits: u32) -> Ring {
     Ring::new(bits).unwrap()
 }
 
+/// The shares of values of which party zero's are given.
+fn beside(x: &[u64], first: Vec<u64>, of: Ring) -> [Vec<u64>; 2] {
+    let second = x.iter().zip(&first).map(|(&x, &a)| of.sub(x, a)).collect();
+    [first, second]
+}
+
 /// Evaluates a power and holds every result against the stated error. Returns the largest part of the bound that was used.
-fn check_power(f: Function, at: Interval, (l, scale, relative, w): (u32, u32, f64, u32), x: &[i64]) -> f64 {
+fn check_power(
+    f: Function,
+    at: Interval,
+    (l, scale, relative, w): (u32, u32, f64, u32),
+    x: &[i64],
+    first: Option<Vec<u64>>,
+) -> f64 {
     let (input, out) = (ring(l), ring(w));
     let fit = Power::fit(f, (at, input), scale, relative).unwrap();
     assert!(fit.relative <= relative);
     let words: Vec<u64> = x.iter().map(|&x| input.encode(x)).collect();
-    let shares = share(&words, input, 9);
+    let shares = beside(&words, first.unwrap_or_else(|| values(x.len(), input, 9)), input);
     let r = run(KIND, CHUNK, |s| power(s, (&shares[s.party().index()], input), &fit, out).unwrap());
     assert_eq!(r.cost, predict(KIND, CHUNK, |m| power_cost(m, x.len(), &fit, out)), "{f:?} {at:?}");
     let mut used = 0f64;
@@ -39,8 +51,19 @@ fn powers_of_every_argument() {
         for (low, high, scale) in [(1, 1 << 10, 4), (37, 900, 7), (512, 1023, 9), (5, 5, 0)] {
             let at = Interval { low, high, scale };
             let x: Vec<i64> = (low..=high).flat_map(|x| [x; 3]).collect();
-            let used = check_power(f, at, (17, 11, 2f64.powi(-9), 24), &x);
+            let used = check_power(f, at, (17, 11, 2f64.powi(-9), 24), &x, None);
             assert!(used > 0.1 || low == high, "{f:?} {at:?} {used}");
+        }
+    }
+}
+
+#[test]
+fn powers_of_every_argument_and_share() {
+    for f in [Function::Reciprocal, Function::InverseRoot] {
+        for (low, high) in [(1, 15), (3, 12)] {
+            let all = (low..=high).flat_map(|x| (0..128).map(move |a| (x, a)));
+            let (x, a): (Vec<i64>, Vec<u64>) = all.unzip();
+            check_power(f, Interval { low, high, scale: 3 }, (7, 6, 2f64.powi(-5), 12), &x, Some(a));
         }
     }
 }
@@ -58,6 +81,7 @@ fn powers_in_wide_rings() {
         Interval { low: 1 << 12, high: 1 << 22, scale: 12 },
         (37, 20, 2f64.powi(-14), 37),
         &x,
+        None,
     );
     let x = random(3, 1 << 30);
     check_power(
@@ -65,7 +89,56 @@ fn powers_in_wide_rings() {
         Interval { low: 3, high: 1 << 30, scale: 20 },
         (40, 12, 2f64.powi(-12), 50),
         &x,
+        None,
     );
+}
+
+/// Evaluates softmax of rows and holds every result against the stated error. Returns the largest part of the bound that was used.
+fn check_softmax(
+    fit: &Softmax,
+    (classes, fraction, scale): (usize, u32, u32),
+    (input, out): (Ring, Ring),
+    x: &[u64],
+    shares: &[Vec<u64>; 2],
+) -> f64 {
+    let r = run(KIND, CHUNK, |s| softmax(s, &shares[s.party().index()], fit, out).unwrap());
+    assert_eq!(r.cost, predict(KIND, CHUNK, |m| softmax_cost(m, x.len() / classes, fit, out)), "{classes}");
+    let (got, mut worst) = (add(out, &r.out), 0f64);
+    for (row, got) in x.chunks(classes).zip(got.chunks(classes)) {
+        let real: Vec<f64> =
+            row.iter().map(|&v| input.signed(v) as f64 * 2f64.powi(-(fraction as i32))).collect();
+        let top = real.iter().copied().fold(f64::MIN, f64::max);
+        let sum: f64 = real.iter().map(|v| (v - top).exp()).sum();
+        for (v, &got) in real.iter().zip(got) {
+            let exact = (v - top).exp() / sum;
+            let result = out.signed(got) as f64 * 2f64.powi(-(scale as i32));
+            worst = worst.max((result - exact).abs());
+            assert!(
+                (result - exact).abs() <= fit.error,
+                "{classes}: {result} for {exact}, bound {}",
+                fit.error
+            );
+        }
+    }
+    worst / fit.error
+}
+
+/// Every pair of values, every share of the first, and four shares of the second.
+#[test]
+fn softmax_of_every_pair_and_share() {
+    let (input, out) = (ring(6), ring(9));
+    let fit = Softmax::fit(2, (input, input, 2), 6, 2f64.powi(-6)).unwrap();
+    let (mut x, mut first) = (Vec::new(), Vec::new());
+    for (a, b) in (0..64).map(|i| (i / 8 - 4, i % 8 - 4)) {
+        for share in 0..64 {
+            for other in [0, 31, 32, 63] {
+                x.extend([input.encode(a), input.encode(b)]);
+                first.extend([share, other]);
+            }
+        }
+    }
+    let shares = beside(&x, first, input);
+    assert!(check_softmax(&fit, (2, 2, 6), (input, out), &x, &shares) > 0.1);
 }
 
 #[test]
@@ -102,29 +175,34 @@ fn softmax_of_rows() {
             *x = input.reduce(x.wrapping_sub(1 << (narrow - 3)));
         }
         let shares = share(&x, input, 12);
-        let r = run(KIND, CHUNK, |s| softmax(s, &shares[s.party().index()], &fit, out).unwrap());
-        assert_eq!(r.cost, predict(KIND, CHUNK, |m| softmax_cost(m, rows, &fit, out)), "{classes}");
-        let (got, mut worst) = (add(out, &r.out), 0f64);
-        for (row, got) in x.chunks(classes).zip(got.chunks(classes)) {
-            let real: Vec<f64> =
-                row.iter().map(|&v| input.signed(v) as f64 * 2f64.powi(-(fraction as i32))).collect();
-            let top = real.iter().copied().fold(f64::MIN, f64::max);
-            let sum: f64 = real.iter().map(|v| (v - top).exp()).sum();
-            for (v, &got) in real.iter().zip(got) {
-                let exact = (v - top).exp() / sum;
-                let result = out.signed(got) as f64 * 2f64.powi(-(scale as i32));
-                worst = worst.max((result - exact).abs());
-                assert!(
-                    (result - exact).abs() <= fit.error,
-                    "{classes}: {result} for {exact}, bound {}",
-                    fit.error
-                );
-            }
-        }
         // Exponentials of a row may be wrong alike, as where one value is far above the others: the bound is no idle one.
-        used = used.max(worst / fit.error);
+        used = used.max(check_softmax(&fit, (classes, fraction, scale), (input, out), &x, &shares));
     }
     assert!(used > 0.1, "{used}");
+}
+
+#[test]
+fn rescaling_every_value_and_share() {
+    for l in [3, 4, 6] {
+        let from = ring(l);
+        let all = (0..1 << (l - 1)).flat_map(|x| (0..1 << l).map(move |a| (x, a)));
+        let (x, first): (Vec<u64>, Vec<u64>) = all.unzip();
+        let shares = beside(&x, first, from);
+        for shift in 0..l {
+            for w in [1, 2, l, l + 3] {
+                let out = ring(w);
+                let r = run(KIND, 1 << 11, |s| {
+                    rescale(s, &shares[s.party().index()], (from, shift), out).unwrap()
+                });
+                let cost = predict(KIND, 1 << 11, |m| rescale_cost(m, x.len(), (from, shift), out));
+                assert_eq!(r.cost, cost, "{l} {shift} {w}");
+                for (i, got) in add(out, &r.out).into_iter().enumerate() {
+                    let off = out.sub(got, x[i] >> shift);
+                    assert!(off <= u64::from(shift > 0), "{l} {shift} {w}: {} {}", x[i], shares[0][i]);
+                }
+            }
+        }
+    }
 }
 
 #[test]

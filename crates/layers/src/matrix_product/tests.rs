@@ -123,6 +123,32 @@ fn products_of_heads_as_they_come_in_attention() {
     check(&world, MatrixShape { heads: 1, rows: 4, inner: 16, columns: 4 }, 43, 4);
 }
 
+/// Every value with every share, of both factors: an outer product.
+#[test]
+fn products_of_every_value_and_share() {
+    let bits = 3;
+    let pairs: Vec<[u64; 2]> = (0..64).map(|i| [i / 8, i % 8]).collect();
+    let n = pairs.len();
+    let product = MatrixProduct::new(MatrixShape { heads: 1, rows: n, inner: 1, columns: n }, bits).unwrap();
+    let world = world(product.spacing());
+    let [of_0, of_1] = [0, 1].map(|party| pairs.iter().map(|p| p[party]).collect::<Vec<u64>>());
+    let request = world.client.request(&product, (&[9; 32], 1), &of_1, &of_1).unwrap();
+    let server = MatrixServer::default();
+    let (answer, own) =
+        server.answer(&world.session, &product, (&[9; 32], 1), &request, (&of_0, &of_0)).unwrap();
+    let got = world.client.open(&product, &answer, &of_1, &of_1).unwrap();
+    assert_eq!((request.len(), answer.len()), (product.request_len(), product.answer_len()));
+    let mut off = 0;
+    for (e, (own, got)) in own.iter().zip(got).enumerate() {
+        let [x, y] = [e / n, e % n].map(|i| pairs[i][0] + pairs[i][1]);
+        let error = (own.wrapping_add(got).wrapping_sub(x * y) << (64 - bits)) as i64 >> (64 - bits);
+        assert!(error.unsigned_abs() <= MOST_UNITS, "{x} {y}: {error}");
+        off += usize::from(error != 0);
+    }
+    let stated = product.off_fraction().unwrap() * own.len() as f64;
+    assert!(off as f64 <= 1.5 * stated + 6.0 * stated.sqrt() + 4.0, "{off}, {stated} stated");
+}
+
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(6))]
     #[test]

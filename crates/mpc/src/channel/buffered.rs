@@ -3,7 +3,8 @@
 use super::{Channel, Counter, Stats};
 use crate::error::{MpcError, Result};
 use std::io::Write;
-use std::sync::mpsc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{mpsc, Arc};
 use std::thread::JoinHandle;
 
 /// The transport under a [`Buffered`] channel.
@@ -124,24 +125,37 @@ impl<M: AsRef<[u8]>> Inbox<M> {
 pub struct Writer {
     queue: Option<mpsc::Sender<Vec<u8>>>,
     thread: Option<JoinHandle<()>>,
+    /// Messages that [`Self::to`] has still to write.
+    left: Arc<AtomicUsize>,
 }
 
 impl Writer {
     /// Writes messages in order to `sink`.
     pub fn to(mut sink: impl Write + Send + 'static) -> Self {
-        Self::with(move |messages| {
+        let left = Arc::new(AtomicUsize::new(0));
+        let written = left.clone();
+        let mut writer = Self::with(move |messages| {
             for message in messages {
                 if sink.write_all(&message).and_then(|()| sink.flush()).is_err() {
                     return;
                 }
+                written.fetch_sub(1, Ordering::Release);
             }
-        })
+        });
+        writer.left = left;
+        writer
     }
 
     /// Gives messages to `write`, which runs on a thread of its own until there are no more.
     pub fn with(write: impl FnOnce(mpsc::Receiver<Vec<u8>>) + Send + 'static) -> Self {
         let (queue, messages) = mpsc::channel();
-        Self { queue: Some(queue), thread: Some(std::thread::spawn(move || write(messages))) }
+        let thread = std::thread::spawn(move || write(messages));
+        Self { queue: Some(queue), thread: Some(thread), left: Arc::default() }
+    }
+
+    /// Whether [`Self::to`] has written all messages, so that their owner may write to the sink itself.
+    pub(super) fn idle(&self) -> bool {
+        self.left.load(Ordering::Acquire) == 0
     }
 
     /// Queues a message.
@@ -149,6 +163,7 @@ impl Writer {
     /// # Errors
     /// [`MpcError::Closed`] when writing has ended.
     pub fn put(&mut self, message: Vec<u8>) -> Result<()> {
+        self.left.fetch_add(1, Ordering::Relaxed);
         self.queue.as_ref().ok_or(MpcError::Closed)?.send(message).map_err(|_| MpcError::Closed)
     }
 }

@@ -403,7 +403,7 @@ macro_rules! kernels {
                 let mask = _mm256_set1_epi16(((1u32 << log_group) - 1) as i16);
                 let mut offsets = [0u32; PICKS];
                 let parts = rows.len().div_ceil(PICKS);
-                for (j, group, next) in groups(table, log_group, rows.len()) {
+                for (j, group, next) in groups(table, log_group, 1, rows.len()) {
                     for part in 0..parts {
                         fetch(next, part, parts);
                         let start = (first / 8).wrapping_add((part * BLOCKS) as u64);
@@ -432,7 +432,7 @@ macro_rules! kernels {
                         let end = rows.len().min((part + 1) * PICKS);
                         let chunk = &mut rows[part * PICKS..end];
                         // SAFETY: the mask leaves whole entries inside the group; a chunk has at most PICKS rows.
-                        unsafe { add_picks(group, &offsets, chunk) };
+                        unsafe { add_picks(group, [&offsets], chunk) };
                     }
                 }
             }

@@ -136,7 +136,7 @@ impl FixedKey {
 
     /// Rows of a local code whose table falls into groups of 2^log_group entries, 16 at most: XORs one entry of each group into each row. Row
     /// `first` + i takes from group j the entry that the 16-bit word i % 8 of pi((first + i) / 8 + 2^64 j) names, modulo the group's length.
-    /// `first` is a multiple of 8. The work goes group by group, so that many rows should come at a time: a group is then read from a near cache.
+    /// `first` is a multiple of 8. The work goes by one or two groups at a time, so that many rows should come: groups are then read from a near cache.
     ///
     /// # Panics
     /// When the groups do not divide the table, or are longer than 2^16.

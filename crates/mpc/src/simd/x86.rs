@@ -50,35 +50,45 @@ pub(super) fn to_u128(x: __m128i) -> Block {
     unsafe { std::mem::transmute(x) }
 }
 
-/// XORs into row i the group's entry at the byte offset `offsets[i]`.
+/// XORs into row i the entries at the byte offsets `offsets[..][i]` of neighbouring groups.
 ///
 /// # Safety
-/// There are at least as many offsets as rows, and every offset is a multiple of 16 below the group's bytes.
+/// There are at least as many offsets of each kind as rows, and every offset is a multiple of 16 below the groups' bytes.
 #[inline]
-pub(super) unsafe fn add_picks(group: &[Block], offsets: &[u32], rows: &mut [Block]) {
-    let base = group.as_ptr().cast::<u8>();
-    for (row, &offset) in rows.iter_mut().zip(offsets) {
-        // SAFETY: the offset names a whole entry of the group; blocks are 16-byte aligned.
-        let entry = unsafe { _mm_load_si128(base.add(offset as usize).cast()) };
-        *row = to_u128(_mm_xor_si128(from_u128(*row), entry));
+pub(super) unsafe fn add_picks<const G: usize, const N: usize>(
+    groups: &[Block],
+    offsets: [&[u32; N]; G],
+    rows: &mut [Block],
+) {
+    let base = groups.as_ptr().cast::<u8>();
+    for (i, row) in rows.iter_mut().enumerate().take(N) {
+        let mut sum = from_u128(*row);
+        for offsets in offsets {
+            // SAFETY: the offset names a whole entry of the groups; blocks are 16-byte aligned.
+            let entry = unsafe { _mm_load_si128(base.add(offsets[i] as usize).cast()) };
+            sum = _mm_xor_si128(sum, entry);
+        }
+        *row = to_u128(sum);
     }
 }
 
-/// The groups of a local code's table with their numbers, each with the group to fetch while it is worked on. That one is empty behind the last
-/// group, and where there are too few rows to read most of a group. The first group is asked for here.
+/// The groups of a local code's table, `together` at a time (fewer in the end): the number of the first, the groups, and those to fetch while they are
+/// worked on. These are empty behind the last group, and where there are too few rows to read most of a group. The first groups are asked for here.
 #[inline]
 pub(super) fn groups(
     table: &[Block],
     log_group: u32,
+    together: usize,
     rows: usize,
 ) -> impl Iterator<Item = (u64, &[Block], &[Block])> {
     let many = rows >= 1 << log_group;
-    let next = table.chunks_exact(1 << log_group).skip(1).chain([&[][..]]);
+    let parts = move || table.chunks(together << log_group);
     if many {
-        fetch(&table[..1 << log_group], 0, 1);
+        parts().take(1).for_each(|first| fetch(first, 0, 1));
     }
-    let both = table.chunks_exact(1 << log_group).zip(next);
-    both.enumerate().map(move |(j, (group, next))| (j as u64, group, if many { next } else { &[] }))
+    let next = parts().skip(1).chain([&[][..]]);
+    let both = parts().zip(next).enumerate();
+    both.map(move |(i, (now, next))| ((i * together) as u64, now, if many { next } else { &[] }))
 }
 
 /// Asks the second-level cache for part `i` of `parts` of a group: what all rows will read at random places is then there, and comes in order.
