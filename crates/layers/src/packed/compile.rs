@@ -372,6 +372,7 @@ impl Program {
                 }
             }
             Op::Polynomial { input, .. } => self.values[*input].level,
+            Op::Multiply { output, .. } => self.values[*output].level + 1,
             Op::Add { .. } | Op::Bootstrap { .. } => 1,
         };
         self.ops.iter().map(of).max().unwrap_or(1)
@@ -397,8 +398,10 @@ impl Program {
             Op::Polynomial { input, members, coefficients, .. } => {
                 let depth = super::machine::depth(coefficients);
                 let each = self.values[*input].cts as f64 / *members as f64;
-                depth as f64 * each * at(level + depth).relinearise()
+                let switches = super::machine::switches(coefficients);
+                switches as f64 * each * at(level + depth).relinearise()
             }
+            Op::Multiply { output, .. } => self.values[*output].cts as f64 * at(level + 1).relinearise(),
             Op::Add { .. } | Op::Bootstrap { .. } => 0.0,
         }
     }

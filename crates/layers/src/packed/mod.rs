@@ -9,6 +9,7 @@ mod bootstrapped;
 mod circuit;
 mod client;
 mod compile;
+mod composite;
 mod cost;
 mod diagonals;
 mod encode;

@@ -359,6 +359,14 @@ impl Machine for Worker<'_, '_> {
         Ok(out)
     }
 
+    fn without_error(&mut self, c: &Ciphertext) -> Result<Ciphertext, PackedError> {
+        Ok(c.clone().with_noise(0.0))
+    }
+    fn inherit(&mut self, c: Ciphertext, from: &Ciphertext, slope: f64) -> Result<Ciphertext, PackedError> {
+        let error = c.noise() + slope * from.noise() * c.scale() / from.scale();
+        Ok(c.with_noise(error))
+    }
+
     fn bootstrap(&mut self, c: &Ciphertext) -> Result<Ciphertext, PackedError> {
         self.counts.bootstraps += 1;
         let Shared { server, keys } = self.shared;

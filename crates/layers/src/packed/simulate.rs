@@ -420,6 +420,20 @@ impl Machine for Simulator<'_> {
         Ok(out)
     }
 
+    fn without_error(&mut self, c: &Shadow) -> Result<Shadow, PackedError> {
+        Ok(Shadow { worst: 0.0, typical: 0.0, expected: 0.0, hidden: 0.0, ..*c })
+    }
+    fn inherit(&mut self, c: Shadow, from: &Shadow, slope: f64) -> Result<Shadow, PackedError> {
+        let factor = slope * c.scale / from.scale;
+        self.capacity(Shadow {
+            worst: c.worst + factor * from.worst,
+            typical: c.typical.hypot(factor * from.typical),
+            expected: c.expected.hypot(factor * from.expected),
+            hidden: c.hidden + factor * from.hidden,
+            ..c
+        })
+    }
+
     fn done(&mut self, at: usize, outputs: &[Shadow]) -> Result<(), PackedError> {
         debug_assert_eq!(at, self.outcomes.len());
         let c = outputs.iter().copied().fold(outputs[0], |a, c| Shadow {
