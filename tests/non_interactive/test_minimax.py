@@ -1,4 +1,4 @@
-"""Activations as minimax polynomials: their proven errors, what the planner chooses, and encrypted networks of ReLUs."""
+"""Activations as minimax polynomials: their proven errors, what the planner chooses, encrypted networks of ReLUs."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""ResNet-20 on images of CIFAR-10's shape without interaction: ReLU by minimax polynomials, bootstraps where levels end.
+"""ResNet-20 on images of CIFAR-10's shape without interaction: ReLU by polynomials, bootstraps where levels end.
 
 Weights are seeded and scaled so that activations keep their size. Each row says what bounds the time: bootstraps times
 the seconds of one, from the plan's own trace.
@@ -36,16 +36,21 @@ class Case:
 
 CASES = {
     "resnet20": Case("resnet20"),
-    "resnet20, planned": Case("resnet20", planned=True),
-    "resnet20, 8 bits, planned": Case("resnet20", bits=8, planned=True),
-    "resnet56, planned": Case("resnet56", planned=True),
+    "resnet20-planned": Case("resnet20", planned=True),
+    "resnet20-8-bits-planned": Case("resnet20", bits=8, planned=True),
+    "resnet56-planned": Case("resnet56", planned=True),
 }
 QUICK = Case("", bits=4)
 
 
-def rows(*, quick: bool, threads: int, progress: Any, cases: str | None = None, batch: int = 1) -> list[dict[str, Any]]:
+def rows(
+    *, quick: bool, threads: int, progress: Any, cases: list[str] | None = None, batch: int = 1
+) -> list[dict[str, Any]]:
     """A row a case; ``quick``: a network of one block, as deep as levels are without bootstraps."""
-    chosen = {"quick": QUICK} if quick else {k: CASES[k] for k in (cases.split(";") if cases else ["resnet20"])}
+    wrong = [name for name in cases or [] if name not in CASES]
+    if wrong:
+        raise hushnet.InputError(f"no case {', '.join(wrong)}: choose one of {', '.join(CASES)}.")
+    chosen = {"quick": QUICK} if quick else {name: CASES[name] for name in cases or ["resnet20"]}
     out: list[dict[str, Any]] = []
     for name, case in chosen.items():
         if progress:
@@ -150,7 +155,7 @@ def small() -> onnx.ModelProto:
 
 BENCHMARK = Benchmark(
     name="resnet20",
-    about="ResNet-20 on an image of 32x32 without interaction: ReLU by minimax polynomials, bootstraps where levels end",
+    about="ResNet-20 on an image of 32x32 without interaction: ReLU by polynomials, bootstraps where levels end",
     source="Lee et al., ICML 2022: 2,271 s on one thread; Orion (Lattigo): minutes",
     run=rows,
 )

@@ -121,6 +121,15 @@ impl LinearOp {
     }
 }
 
+/// By what an error of a value counts in a result.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Slope {
+    /// At most, over the planned range.
+    pub bound: f64,
+    /// Root of the mean square for operands of usual magnitude.
+    pub usual: f64,
+}
+
 /// An operation of a circuit on encrypted values.
 #[derive(Clone)]
 pub enum Op {
@@ -139,7 +148,7 @@ pub enum Op {
         /// Lowest power first.
         coefficients: Vec<f64>,
         /// By what an error of the input counts in the result, where the polynomial is one of several in a row ([`super::composite`]).
-        slope: Option<f64>,
+        slope: Option<Slope>,
     },
     /// The same value with levels again.
     Bootstrap {
@@ -168,7 +177,7 @@ pub enum Op {
         /// Value written.
         output: usize,
         /// By what an error of the second factor counts in the result; that of the first is in the slopes of the chain.
-        slope: f64,
+        slope: Slope,
         /// What is added.
         constant: f64,
     },

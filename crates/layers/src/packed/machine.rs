@@ -1,7 +1,7 @@
 //! The circuit, written once over abstract ciphertexts: a simulator predicts levels, scales, errors, keys and counts; the
 //! evaluator computes.
 
-use super::circuit::{LinearOp, Op, Program};
+use super::circuit::{LinearOp, Op, Program, Slope};
 use super::PackedError;
 
 /// What a circuit needs of its ciphertexts. A level is as many data primes as the program's width says.
@@ -42,7 +42,7 @@ pub(super) trait Machine {
     /// A copy whose error counts for nothing: that of what it came from is added by [`Machine::inherit`].
     fn without_error(&mut self, c: &Self::C) -> Result<Self::C, PackedError>;
     /// `c` with `slope` times the error of `from`, in the units of values, besides its own.
-    fn inherit(&mut self, c: Self::C, from: &Self::C, slope: f64) -> Result<Self::C, PackedError>;
+    fn inherit(&mut self, c: Self::C, from: &Self::C, slope: Slope) -> Result<Self::C, PackedError>;
     /// Called after every operation, with its number.
     fn done(&mut self, at: usize, outputs: &[Self::C]) -> Result<(), PackedError>;
 }
@@ -290,8 +290,10 @@ pub(super) fn run<M: Machine>(
                         group = group.iter().map(|c| m.without_error(c)).collect::<Result<_, _>>()?;
                     }
                     let mut sum = polynomial(m, &group, coefficients, out.level, scale)?;
-                    for k in 0..if slope.is_some() { *members } else { 0 } {
-                        sum = m.inherit(sum, &inputs[k * count + i], slope.unwrap_or(0.0))?;
+                    if let Some(slope) = slope {
+                        for k in 0..*members {
+                            sum = m.inherit(sum, &inputs[k * count + i], *slope)?;
+                        }
                     }
                     results.push(sum);
                 }

@@ -29,7 +29,7 @@ mod simulate;
 mod spec;
 mod steer;
 
-pub use circuit::{LinearOp, Method, Op, Program, Upload, Value};
+pub use circuit::{LinearOp, Method, Op, Program, Slope, Upload, Value};
 pub use client::{Client, EvaluationKeys};
 pub use compile::Circuit;
 pub use cost::Counts;

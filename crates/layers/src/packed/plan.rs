@@ -108,7 +108,9 @@ impl Planner<'_> {
         };
         if let (Geometry::Conv2d(c), Some(grid)) = (&map.geometry, input.and_then(|l| l.grid)) {
             let gap = [grid.gap[0] * c.stride[0], grid.gap[1] * c.stride[1]];
-            out.extend(Layout::on_grid(slots, chw, Grid { gap, ..grid }));
+            // Bootstraps are cheaper for values of few slots.
+            let dense = self.choice.top.is_some();
+            out.extend(Layout::on_grid(slots, chw, Grid { gap, dense, ..grid }));
         }
         let spatial = chw[1] * chw[2] > 1;
         if spatial && (out.is_empty() || !self.choice.channel_wise) {

@@ -1,6 +1,6 @@
 //! The circuit on level, scale, bound and error alone.
 
-use super::circuit::LinearOp;
+use super::circuit::{LinearOp, Slope};
 use super::cost::Counts;
 use super::machine::Machine;
 use super::PackedError;
@@ -423,13 +423,13 @@ impl Machine for Simulator<'_> {
     fn without_error(&mut self, c: &Shadow) -> Result<Shadow, PackedError> {
         Ok(Shadow { worst: 0.0, typical: 0.0, expected: 0.0, hidden: 0.0, ..*c })
     }
-    fn inherit(&mut self, c: Shadow, from: &Shadow, slope: f64) -> Result<Shadow, PackedError> {
-        let factor = slope * c.scale / from.scale;
+    fn inherit(&mut self, c: Shadow, from: &Shadow, slope: Slope) -> Result<Shadow, PackedError> {
+        let [most, usual] = [slope.bound, slope.usual].map(|s| s * c.scale / from.scale);
         self.capacity(Shadow {
-            worst: c.worst + factor * from.worst,
-            typical: c.typical.hypot(factor * from.typical),
-            expected: c.expected.hypot(factor * from.expected),
-            hidden: c.hidden + factor * from.hidden,
+            worst: c.worst + most * from.worst,
+            typical: c.typical.hypot(most * from.typical),
+            expected: c.expected.hypot(usual * from.expected),
+            hidden: c.hidden + most * from.hidden,
             ..c
         })
     }

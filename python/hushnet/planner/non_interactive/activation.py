@@ -260,7 +260,8 @@ def replace_activations(
     if chosen.minimax and chosen.bits is None and nodes:
         if before is None or calibration is None or precision is None:
             raise PlanError(
-                f"activation {chosen.name!r} is as precise as calibration data says; give some, or minimax:bits=b,range=r"
+                f"activation {chosen.name!r} is as precise as calibration data says; give some, or bits and a range "
+                "(minimax:bits=b,range=r)"
             )
         replaced, after = _precise(graph, chosen, made, rows, precision)
     else:
@@ -299,9 +300,9 @@ def _precise(
         if off <= granted:
             return replaced, after
     raise PlanError(
-        f"with activations within 2^-{BITS[-1]} of their ranges, results on calibration data are off by {off:.3g}, and "
-        f"a precision of {precision:g} bits allows {granted:.3g} for them; ask for less precision, or use trust='two-party' or "
-        "trust='client-aided', which compute activations as they are"
+        f"with activations within 2^-{BITS[-1]} of their ranges, results on calibration data are off by {off:.3g}, "
+        f"and a precision of {precision:g} bits allows {granted:.3g} for them; ask for less precision, or use "
+        "trust='two-party' or trust='client-aided', which compute activations as they are"
     )
 
 

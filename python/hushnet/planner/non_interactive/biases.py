@@ -1,9 +1,9 @@
 """Biases that take away what approximated activations shift on average.
 
-An activation's polynomial is off by much the same for every input: most of what a layer behind makes of it is one number
-a channel. Layers take the mean of it, over calibration data, into their biases, from the first layer on, each behind those
-that are corrected already (Nagel, van Baalen, Blankevoort, Welling, "Data-free quantization through weight equalization
-and bias correction", ICCV 2019, section 4.2, for rounded weights). It costs nothing under encryption.
+An activation's polynomial is off by much the same for every input: most of what a layer behind makes of it is one
+number a channel. Layers take the mean of it, over calibration data, into their biases, from the first layer on, each
+behind those that are corrected already (Nagel, van Baalen, Blankevoort, Welling, "Data-free quantization through weight
+equalization and bias correction", ICCV 2019, section 4.2, for rounded weights). It costs nothing under encryption.
 """
 
 from __future__ import annotations

@@ -1,12 +1,12 @@
 """Minimax polynomials of activations, with errors that are proven.
 
 ReLU is ``x (1 + sign x) / 2``, and sign is approached by odd polynomials one after the other: the first ones bring what
-is far enough from zero to two intervals around -1 and 1, each makes them narrower (Lee, Lee, No, Kim, "Minimax
-approximation of sign function by composite polynomial for homomorphic comparison", IEEE TDSC 2021; for networks: Lee and
-others, "Low-complexity deep convolutional neural networks on fully homomorphic encryption using multiplexed parallel
-convolutions", ICML 2022). The last one is not the best for sign but for the product with x, to which a constant is added: errors near zero
-count less, and the constant takes two fifths of the rest. Polynomials have degrees 3, 7 and 15, which take 2, 3 and 4
-levels.
+is far enough from zero to two intervals around -1 and 1, each makes them narrower. The source is Lee, Lee, No, Kim,
+"Minimax approximation of sign function by composite polynomial for homomorphic comparison", IEEE TDSC 2021; for
+networks it is Lee and others, "Low-complexity deep convolutional neural networks on fully homomorphic encryption using
+multiplexed parallel convolutions", ICML 2022. The last one is not the best for sign but for the product with x, to
+which a constant is added: errors near zero count less, and the constant takes two fifths of the rest. Polynomials have
+degrees 3, 7 and 15, which take 2, 3 and 4 levels.
 
 Smooth functions are one polynomial. All are found by Remez's exchange on a fine grid. What is between the points of the
 grid is bounded, too (:func:`polynomial_error`, :func:`function_error`).
@@ -14,6 +14,7 @@ grid is bounded, too (:func:`polynomial_error`, :func:`function_error`).
 
 from __future__ import annotations
 
+import itertools
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -107,7 +108,7 @@ def _alternating(off: Array, count: int) -> Array:
         if len(places) == count + 1:
             places.pop(0 if size[places[0]] < size[places[-1]] else -1)
             break
-        pairs = [max(size[a], size[b]) for a, b in zip(places, places[1:])]
+        pairs = [max(size[a], size[b]) for a, b in itertools.pairwise(places)]
         least = int(np.argmin(pairs))
         del places[least : least + 2]
     return np.array(places)
@@ -157,11 +158,12 @@ def half(levels: int) -> Half:
     y = composed(stages, x)
     reach = float(y.max())
     basis = np.hstack([_odd(degrees[-1], y, reach) * x[:, None], np.ones((len(x), 1))]) / 2
-    *found, constant = least_deviation(basis, x / 2)
-    last = 0.5 * np.array(_powers(_every_other(np.array(found), degrees[-1]), reach))
+    solved = least_deviation(basis, x / 2)
+    constant = float(solved[-1]) / 2
+    last = 0.5 * np.array(_powers(_every_other(solved[:-1], degrees[-1]), reach))
     last[0] = 0.5
     stages.append(tuple(map(float, last)))
-    return Half(tuple(stages), constant / 2, _half_error(stages, constant / 2), levels)
+    return Half(tuple(stages), constant, _half_error(stages, constant), levels)
 
 
 def least_deviation(basis: Array, wanted: Array) -> Array:
