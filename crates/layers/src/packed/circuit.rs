@@ -170,15 +170,15 @@ pub enum Op {
     },
     /// Product of a value with what a chain of polynomials makes of it, and a constant.
     Multiply {
-        /// Step's name.
+        /// Name of the step that it is.
         name: String,
         /// Values read: the chain's operand, its result.
         inputs: [usize; 2],
-        /// Value written.
+        /// Number of the value that is written.
         output: usize,
         /// By what an error of the second factor counts in the result; that of the first is in the slopes of the chain.
         slope: Slope,
-        /// What is added.
+        /// What is added to every product.
         constant: f64,
     },
 }

@@ -78,15 +78,15 @@ pub enum StepSpec {
     },
     /// `out = in[0] in[1] + constant`, elementwise, where in[1] is made of in[0] by polynomials one after the other.
     Multiply {
-        /// For people.
+        /// Name of the step, for people.
         name: String,
-        /// Input tensors.
+        /// The chain's operand, and what the chain makes of it.
         #[serde(rename = "in")]
         inputs: [usize; 2],
-        /// Output tensor.
+        /// Tensor that holds product and constant.
         #[serde(rename = "out")]
         output: usize,
-        /// What is added.
+        /// What is added to every product.
         #[serde(default)]
         constant: f64,
     },
@@ -149,13 +149,13 @@ pub enum Step {
         /// Output tensor.
         output: usize,
     },
-    /// See [`StepSpec::Multiply`].
+    /// A product with what a chain of polynomials makes, see [`StepSpec::Multiply`].
     Multiply {
-        /// Input tensors.
+        /// The chain's operand, and what the chain makes of it.
         inputs: [usize; 2],
-        /// Output tensor.
+        /// Tensor that holds product and constant.
         output: usize,
-        /// What is added.
+        /// What is added to every product.
         constant: f64,
     },
 }
