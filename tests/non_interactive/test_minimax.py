@@ -93,6 +93,16 @@ def test_networks_are_replaced_within_what_is_proven(activation: str, attributes
     assert np.abs(after - before).max() < 0.05 * np.abs(before).max()
 
 
+def test_layers_behind_approximated_activations_keep_their_means() -> None:
+    model, x = network()
+    graph = passes.default(frontend.load(model))
+    done = replace_activations(graph, "minimax:bits=3", calibration=x)
+    before, after = (evaluate(g, {"x": x}, keep_all=True) for g in (graph, done.graph))
+    for name in ("u1", "u2"):
+        off = after[name] - before[name]
+        assert np.abs(off.mean(axis=0)).max() < 1e-12 < 1e-3 < np.abs(off).max()
+
+
 def test_bits_are_the_fewest_that_the_precision_needs() -> None:
     model, x = network()
     graph = passes.default(frontend.load(model))

@@ -156,6 +156,6 @@ def small() -> onnx.ModelProto:
 BENCHMARK = Benchmark(
     name="resnet20",
     about="ResNet-20 on an image of 32x32 without interaction: ReLU by polynomials, bootstraps where levels end",
-    source="Lee et al., ICML 2022: 2,271 s on one thread; Orion (Lattigo): minutes",
+    source="Lee et al., ICML 2022: 2,271 s on one thread",
     run=rows,
 )

@@ -94,6 +94,18 @@ fn composites_between_residual_sums_keep_to_their_errors() {
     assert!(inside >= 1, "{:?}", placed(&circuit));
 }
 
+/// Eight channels behind a stride of two: all four phases of two blocks, or one phase of eight.
+#[test]
+fn dense_layouts_repeat_after_fewer_slots() {
+    let grid = Grid { rows: 8, cols: 8, block: 64, gap: [2, 2], limit: 0, dense: false };
+    let layout = |dense: bool| Layout::on_grid(1024, [8, 4, 4], Grid { dense, ..grid }).unwrap();
+    let (wide, dense) = (layout(false), layout(true));
+    assert_eq!((wide.period, dense.period), (512, 128));
+    for (layout, copies) in [(wide, 2), (dense, 8)] {
+        assert!(layout.places.len() == 128 && layout.places.iter().all(|p| p.len() == copies));
+    }
+}
+
 /// A second factor that something else reads, or that is made of something else, is no product that engines compute.
 #[test]
 fn products_without_a_chain_are_refused() {
