@@ -353,7 +353,10 @@ impl Program {
         let alone = self.values[output].uses == 1;
         for op in &mut self.ops {
             if let Op::Linear(l) = op {
-                let whole = if alone && l.output == output { l.bound.log2().ceil().max(0.0) } else { 0.0 };
+                // Before a bias is added, values may be as large as it.
+                let bias = l.map.bias.iter().fold(0.0f64, |m, b| m.max(b.abs()));
+                let whole =
+                    if alone && l.output == output { l.bound.max(bias).log2().ceil().max(0.0) } else { 0.0 };
                 l.scale = scale * (-whole).exp2();
             }
         }
