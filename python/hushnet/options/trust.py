@@ -327,8 +327,9 @@ class NonInteractive(Options):
     activation: Annotated[
         str | None,
         Option(
-            "What takes the place of activations that are no polynomials: square, swish-rg5-deg2, swish-rg7-deg4 or "
-            "poly:degree=d,range=r.",
+            "What takes the place of activations that are no polynomials: square, swish-rg5-deg2, swish-rg7-deg4, "
+            "poly:degree=d,range=r, or minimax:bits=b,range=r, which needs no training (one image at a time where "
+            "there are ReLUs).",
             without="they are refused",
             flag="--activation",
         ),

@@ -17,7 +17,7 @@ from .fold_diagonal import fold_diagonal
 from .fuse_activations import fuse_activations
 from .fuse_diagonals import fuse_diagonals
 from .merge_moves import merge_moves
-from .replace_activations import ACTIVATIONS, activations, replace_activations
+from .replace_activations import ACTIVATIONS, Chain, activations, replace_activations
 from .trim_kernels import trim_kernels
 
 Pass = Callable[[Graph], Graph]
@@ -36,7 +36,7 @@ ORDER: tuple[Pass, ...] = (
 ROUNDS = 8
 
 __all__ = [
-    "ACTIVATIONS", "ORDER", "Ends", "activations", "dead_code", "default", "fold_affine", "fold_constants",
+    "ACTIVATIONS", "ORDER", "Chain", "Ends", "activations", "dead_code", "default", "fold_affine", "fold_constants",
     "fold_diagonal", "fuse_activations",
     "fuse_diagonals", "merge_moves", "replace_activations", "split_ends", "trim_kernels",
 ]  # fmt: skip

@@ -131,6 +131,9 @@ def _packed(plan: Plan, stage: dict[str, Any], x: Array, found: Run) -> Array:
         if step["kind"] == "add":
             a, b = step["in"]
             y = values[a].reshape(len(x), -1) + values[b].reshape(len(x), -1)
+        elif step["kind"] == "multiply":
+            a, b = step["in"]
+            y = values[a].reshape(len(x), -1) * values[b].reshape(len(x), -1) + step["constant"]
         elif step["kind"] == "polynomial":
             y = poly.polyval(values[step["in"]], step["coefficients"])
             operand, reach = np.abs(values[step["in"]]), step.get("range", math.inf)

@@ -8,6 +8,7 @@ from hushnet.zoo.registry import architecture
 
 _MAPS = (64, 128, 256, 512)
 _NARROW = (16, 32, 64, 128)
+_THIN = (16, 32, 64)
 _BRANCH_GAIN = 0.25  # of what is added to a shortcut: keeps deep trunks in range and far from chaos
 # Mean of what enters a ReLU6. Around 0 every normalised ReLU layer with random weights makes a small difference 1.2
 # times larger (half of the variance is cut off, nearly all of a difference passes); around 1 it is 1.06 times, as in
@@ -22,6 +23,8 @@ _RELU6_CENTRE = 1.0
     bottleneck=True,
     maps=_NARROW,
 )
+@architecture("resnet20", "ResNet-20 for 32x32 images (CIFAR-10)", blocks=(3, 3, 3), bottleneck=False, maps=_THIN)
+@architecture("resnet56", "ResNet-56 for 32x32 images (CIFAR-10)", blocks=(9, 9, 9), bottleneck=False, maps=_THIN)
 @architecture("resnet18", "ResNet-18 for 32x32 images (GALA)", blocks=(2, 2, 2, 2), bottleneck=False, maps=_MAPS)
 @architecture("resnet50", "ResNet-50 for 32x32 images (GALA)", blocks=(3, 4, 6, 3), bottleneck=True, maps=_MAPS)
 @architecture("resnet101", "ResNet-101 for 32x32 images (GALA)", blocks=(3, 4, 23, 3), bottleneck=True, maps=_MAPS)
@@ -29,7 +32,7 @@ _RELU6_CENTRE = 1.0
 def resnet_small(
     net: Net, blocks: tuple[int, ...], bottleneck: bool, maps: tuple[int, ...], classes: int = 10
 ) -> Tensor:
-    """A 3x3 stem that keeps 32x32, then the four stages of ResNet."""
+    """A 3x3 stem that keeps 32x32, then the stages of ResNet: four, or three of the thin ones."""
     x = net.input(3, 32, 32, images=16 if sum(blocks) <= 16 else 8)
     x = net.conv_norm("stem", x, maps[0], 3, pad=1)
     return _stages(net, x, blocks, maps, bottleneck, classes)

@@ -121,6 +121,15 @@ impl LinearOp {
     }
 }
 
+/// By what an error of a value counts in a result.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Slope {
+    /// At most, over the planned range.
+    pub bound: f64,
+    /// Root of the mean square for operands of usual magnitude.
+    pub usual: f64,
+}
+
 /// An operation of a circuit on encrypted values.
 #[derive(Clone)]
 pub enum Op {
@@ -138,6 +147,8 @@ pub enum Op {
         members: usize,
         /// Lowest power first.
         coefficients: Vec<f64>,
+        /// By what an error of the input counts in the result, where the polynomial is one of several in a row ([`super::composite`]).
+        slope: Option<Slope>,
     },
     /// The same value with levels again.
     Bootstrap {
@@ -157,6 +168,19 @@ pub enum Op {
         /// Value written.
         output: usize,
     },
+    /// Product of a value with what a chain of polynomials makes of it, and a constant.
+    Multiply {
+        /// Name of the step that it is.
+        name: String,
+        /// Values read: the chain's operand, its result.
+        inputs: [usize; 2],
+        /// Number of the value that is written.
+        output: usize,
+        /// By what an error of the second factor counts in the result; that of the first is in the slopes of the chain.
+        slope: Slope,
+        /// What is added to every product.
+        constant: f64,
+    },
 }
 
 impl Op {
@@ -165,7 +189,7 @@ impl Op {
         match self {
             Op::Linear(l) => vec![&mut l.input],
             Op::Polynomial { input, .. } | Op::Bootstrap { input, .. } => vec![input],
-            Op::Add { inputs, .. } => inputs.iter_mut().collect(),
+            Op::Add { inputs, .. } | Op::Multiply { inputs, .. } => inputs.iter_mut().collect(),
         }
     }
 
@@ -174,7 +198,10 @@ impl Op {
     pub fn output(&self) -> usize {
         match self {
             Op::Linear(l) => l.output,
-            Op::Polynomial { output, .. } | Op::Add { output, .. } | Op::Bootstrap { output, .. } => *output,
+            Op::Polynomial { output, .. }
+            | Op::Add { output, .. }
+            | Op::Multiply { output, .. }
+            | Op::Bootstrap { output, .. } => *output,
         }
     }
 
@@ -184,7 +211,7 @@ impl Op {
         match self {
             Op::Linear(l) => vec![l.input],
             Op::Polynomial { input, .. } | Op::Bootstrap { input, .. } => vec![*input],
-            Op::Add { inputs, .. } => inputs.to_vec(),
+            Op::Add { inputs, .. } | Op::Multiply { inputs, .. } => inputs.to_vec(),
         }
     }
 
@@ -193,7 +220,10 @@ impl Op {
     pub fn name(&self) -> &str {
         match self {
             Op::Linear(l) => &l.name,
-            Op::Polynomial { name, .. } | Op::Add { name, .. } | Op::Bootstrap { name, .. } => name,
+            Op::Polynomial { name, .. }
+            | Op::Add { name, .. }
+            | Op::Multiply { name, .. }
+            | Op::Bootstrap { name, .. } => name,
         }
     }
 }

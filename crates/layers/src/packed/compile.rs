@@ -353,7 +353,10 @@ impl Program {
         let alone = self.values[output].uses == 1;
         for op in &mut self.ops {
             if let Op::Linear(l) = op {
-                let whole = if alone && l.output == output { l.bound.log2().ceil().max(0.0) } else { 0.0 };
+                // Before a bias is added, values may be as large as it.
+                let bias = l.map.bias.iter().fold(0.0f64, |m, b| m.max(b.abs()));
+                let whole =
+                    if alone && l.output == output { l.bound.max(bias).log2().ceil().max(0.0) } else { 0.0 };
                 l.scale = scale * (-whole).exp2();
             }
         }
@@ -372,6 +375,7 @@ impl Program {
                 }
             }
             Op::Polynomial { input, .. } => self.values[*input].level,
+            Op::Multiply { output, .. } => self.values[*output].level + 1,
             Op::Add { .. } | Op::Bootstrap { .. } => 1,
         };
         self.ops.iter().map(of).max().unwrap_or(1)
@@ -397,8 +401,10 @@ impl Program {
             Op::Polynomial { input, members, coefficients, .. } => {
                 let depth = super::machine::depth(coefficients);
                 let each = self.values[*input].cts as f64 / *members as f64;
-                depth as f64 * each * at(level + depth).relinearise()
+                let switches = super::machine::switches(coefficients);
+                switches as f64 * each * at(level + depth).relinearise()
             }
+            Op::Multiply { output, .. } => self.values[*output].cts as f64 * at(level + 1).relinearise(),
             Op::Add { .. } | Op::Bootstrap { .. } => 0.0,
         }
     }

@@ -67,6 +67,55 @@ fn residual_convolutions_over_bootstraps() {
     assert!(circuit.counts().bootstraps >= 1, "{:?}", circuit.report().operations);
 }
 
+/// ReLU on [-1, 1] but for 0.05: sign polynomials of degree 3, the last one halved and raised by 1/2.
+const SIGNS: [&[f64]; 3] = [&[0.0, 2.6, 0.0, -1.8], &[0.0, 1.9, 0.0, -0.9], &[0.5, 0.75, 0.0, -0.25]];
+
+#[test]
+fn composites_between_residual_sums_keep_to_their_errors() {
+    let mut b = Builder::new(&[2, 8, 8], 12);
+    let mut x = b.conv(0, square_conv(2, 8, 4, 3, 1, 1));
+    x = b.scaled(x, 0.5);
+    for _ in 0..3 {
+        let y = b.composite(x, &SIGNS);
+        let y = b.conv(y, square_conv(4, 8, 4, 3, 1, 1));
+        let y = b.scaled(y, 0.3);
+        x = b.add(y, x);
+    }
+    let x = b.composite(x, &SIGNS);
+    b.dense(x, 10);
+    let network = b.network();
+    let (circuit, output) = check(&network, &b.image, &PackedOptions { precision_bits: 6, ..deep(1024) });
+    let exact = network.evaluate(&b.image).unwrap();
+    let off = |(a, b): (&f64, &f64)| (a - b).abs();
+    let worst = output.iter().zip(&exact[network.output]).map(off).fold(0.0, f64::max);
+    // Without slopes, twelve polynomials' coefficients would multiply it by 2^30.
+    assert!(worst < circuit.expected_error() && circuit.expected_error() < 1e3 * worst, "{worst}");
+    let inside = placed(&circuit).iter().filter(|(name, ..)| name.contains('t')).count();
+    assert!(inside >= 1, "{:?}", placed(&circuit));
+}
+
+/// Eight channels behind a stride of two: all four phases of two blocks, or one phase of eight.
+#[test]
+fn dense_layouts_repeat_after_fewer_slots() {
+    let grid = Grid { rows: 8, cols: 8, block: 64, gap: [2, 2], limit: 0, dense: false };
+    let layout = |dense: bool| Layout::on_grid(1024, [8, 4, 4], Grid { dense, ..grid }).unwrap();
+    let (wide, dense) = (layout(false), layout(true));
+    assert_eq!((wide.period, dense.period), (512, 128));
+    for (layout, copies) in [(wide, 2), (dense, 8)] {
+        assert!(layout.places.len() == 128 && layout.places.iter().all(|p| p.len() == copies));
+    }
+}
+
+/// A second factor that something else reads, or that is made of something else, is no product that engines compute.
+#[test]
+fn products_without_a_chain_are_refused() {
+    let mut b = Builder::new(&[16], 3);
+    let x = b.dense(0, 8);
+    let y = b.dense(0, 8);
+    let spec = b.product_of(x, y);
+    assert!(spec.err().unwrap().to_string().contains("second factor"));
+}
+
 /// The worst error doubles in bits at every product: of this many, one after the other, it would be infinite.
 #[test]
 fn the_worst_error_of_many_products_is_a_number() {

@@ -1,6 +1,6 @@
 //! What follows from a compiled circuit: keys, bytes, memory, time, errors.
 
-use super::circuit::{Op, Program};
+use super::circuit::{LinearOp, Op, Program};
 use super::compile::{key_bytes, Circuit};
 use super::cost::{Counts, LevelCost};
 use hushnet_rlwe::ckks::bootstrap::BootstrapDesign;
@@ -58,17 +58,26 @@ impl Circuit {
     /// Bytes of the encoded weights.
     #[must_use]
     pub fn plaintext_bytes(&self) -> u64 {
-        let of = |op: &Op| match op {
-            Op::Linear(l) => {
-                let terms = l.rotations.work(&l.folds).products as u64;
-                let word = |i: usize| if self.params.data_prime(i) >> 32 == 0 { 4 } else { 8 };
-                terms
-                    * (0..l.level * self.program.width).map(word).sum::<u64>()
-                    * self.params.ring_degree() as u64
-            }
-            _ => 0,
-        };
-        self.program.ops.iter().map(of).sum()
+        let of = |l: &LinearOp| self.bytes_of_rows(l, l.rotations.work(&l.folds).products);
+        self.linear_ops().map(of).sum()
+    }
+
+    /// Bytes of the encoded weights of the result's ciphertext that has most, which are made when they are needed.
+    fn widest_plaintext(&self) -> u64 {
+        let terms = |o: &Vec<super::diagonals::Sum>| o.iter().map(|s| s.terms.len()).sum::<usize>();
+        let of =
+            |l: &LinearOp| self.bytes_of_rows(l, l.rotations.outputs.iter().map(terms).max().unwrap_or(0));
+        self.linear_ops().map(of).max().unwrap_or(0)
+    }
+
+    fn linear_ops(&self) -> impl Iterator<Item = &LinearOp> {
+        self.program.ops.iter().filter_map(|op| if let Op::Linear(l) = op { Some(l.as_ref()) } else { None })
+    }
+
+    fn bytes_of_rows(&self, l: &LinearOp, terms: usize) -> u64 {
+        let word = |i: usize| if self.params.data_prime(i) >> 32 == 0 { 4 } else { 8 };
+        let words = (0..l.level * self.program.width).map(word).sum::<u64>();
+        terms as u64 * words * self.params.ring_degree() as u64
     }
 
     /// Predicted peak of the server's memory: plaintexts, keys, ciphertexts of the widest layer.
@@ -80,7 +89,7 @@ impl Circuit {
         let galois: u64 = self.interface().galois().iter().map(|r| key(r.1)).sum();
         // Relinearisation, and of bootstraps the way back from the ephemeral secret.
         let whole = if self.design.is_some() { 2 } else { 1 };
-        let plain = self.plaintext_bytes().min(self.options.memory_bytes);
+        let plain = if self.keeps_plaintexts() { self.plaintext_bytes() } else { self.widest_plaintext() };
         // Keys of tens of megabytes wait in frames, and each party has tables of the ring.
         let frames = 8 * self.params.relin_key_bytes() as u64;
         let bootstraps = self.design().map_or(0, |d| d.bytes() + 2 * self.table_bytes() + frames);

@@ -17,13 +17,15 @@ pub struct Grid {
     pub gap: [usize; 2],
     /// At most this many channels a ciphertext (0: as many as fit).
     pub limit: usize,
+    /// Channels fill all phases of a block before the next one, so that few slots hold them; else blocks before phases.
+    pub dense: bool,
 }
 
 impl Grid {
     /// The smallest grid for h x w elements.
     #[must_use]
     pub fn compact(h: usize, w: usize, limit: usize) -> Self {
-        Self { rows: h, cols: w, block: (h * w).next_power_of_two(), gap: [1, 1], limit }
+        Self { rows: h, cols: w, block: (h * w).next_power_of_two(), gap: [1, 1], limit, dense: false }
     }
 }
 
@@ -59,10 +61,10 @@ impl Layout {
     }
 
     /// Channels in blocks and phases of a grid; `None` when an element falls outside of it. Channels go to
-    /// blocks first, then phases, then ciphertexts; spare blocks hold copies.
+    /// blocks first, then phases, then ciphertexts (`dense`: of as few blocks as hold them); spare blocks hold copies.
     #[must_use]
     pub fn on_grid(slots: usize, [c, h, w]: [usize; 3], grid: Grid) -> Option<Self> {
-        let Grid { rows, cols, block, gap: [gy, gx], limit } = grid;
+        let Grid { rows, cols, block, gap: [gy, gx], limit, dense } = grid;
         if block > slots || rows * cols > block || (h - 1) * gy >= rows || (w - 1) * gx >= cols {
             return None;
         }
@@ -77,7 +79,8 @@ impl Layout {
         };
         let count = c.div_ceil(capacity);
         // Fewer channels than blocks: copies in the spare blocks, at a distance that is a power of two.
-        let stride = if count == 1 && limit == 0 { c.next_power_of_two().min(blocks) } else { blocks };
+        let needed = if dense { c.div_ceil(phases.len()) } else { c };
+        let stride = if count == 1 && limit == 0 { needed.next_power_of_two().min(blocks) } else { blocks };
         let mut cts = vec![vec![EMPTY; slots]; count];
         for z in 0..c {
             let (ct, within) = (z / capacity, z % capacity);

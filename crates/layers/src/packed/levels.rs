@@ -17,6 +17,7 @@ pub(super) fn levels(net: &Network) -> Vec<usize> {
             Step::Linear { .. } => 1,
             Step::Polynomial { coefficients, .. } => depth(coefficients),
             Step::Add { .. } => 0,
+            Step::Multiply { .. } => 1,
         };
         for i in step.inputs() {
             need[i] = need[i].max(out + spent);
@@ -29,8 +30,14 @@ pub(super) fn levels(net: &Network) -> Vec<usize> {
 pub(super) fn exact(program: &Program) -> Vec<bool> {
     let mut exact = vec![true; program.values.len()];
     for op in &program.ops {
-        if let Op::Polynomial { output, coefficients, .. } = op {
-            exact[*output] = meets_scale(coefficients);
+        match op {
+            Op::Polynomial { output, coefficients, .. } => exact[*output] = meets_scale(coefficients),
+            // The second factor is made at the scale that the product needs, if its polynomial can.
+            Op::Multiply { inputs, output, .. } => {
+                let made = program.ops.iter().find(|op| op.output() == inputs[1]);
+                exact[*output] = exact[inputs[1]] && matches!(made, Some(Op::Polynomial { .. }));
+            }
+            _ => (),
         }
     }
     exact
@@ -39,7 +46,7 @@ pub(super) fn exact(program: &Program) -> Vec<bool> {
 /// Levels between an operation's result and one of its inputs.
 pub(super) fn spends(op: &Op, input: usize, exact: &[bool]) -> usize {
     match op {
-        Op::Linear(_) => 1,
+        Op::Linear(_) | Op::Multiply { .. } => 1,
         Op::Polynomial { coefficients, .. } => depth(coefficients),
         Op::Add { .. } => usize::from(!exact[input]),
         Op::Bootstrap { .. } => 0,
@@ -56,6 +63,7 @@ pub(super) fn idle(program: &mut Program) {
                 *members as f64 * horner(coefficients, of(*input))
             }
             Op::Add { inputs, .. } => of(inputs[0]) + of(inputs[1]),
+            Op::Multiply { inputs, constant, .. } => of(inputs[0]) * of(inputs[1]) + constant,
             Op::Bootstrap { input, .. } => of(*input),
         };
         program.values[op.output()].idle = if idle.is_nan() { f64::INFINITY } else { idle };
@@ -123,6 +131,7 @@ pub(super) fn network_levels(net: &Network) -> Vec<(String, usize)> {
                 Step::Linear { .. } => 1,
                 Step::Polynomial { coefficients, .. } => depth(coefficients),
                 Step::Add { .. } => 0,
+                Step::Multiply { .. } => 1,
             };
             (after > 0 && after + spent == need[tensor]).then_some((s, spent))
         });

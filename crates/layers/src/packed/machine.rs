@@ -1,7 +1,7 @@
 //! The circuit, written once over abstract ciphertexts: a simulator predicts levels, scales, errors, keys and counts; the
 //! evaluator computes.
 
-use super::circuit::{LinearOp, Op, Program};
+use super::circuit::{LinearOp, Op, Program, Slope};
 use super::PackedError;
 
 /// What a circuit needs of its ciphertexts. A level is as many data primes as the program's width says.
@@ -39,6 +39,10 @@ pub(super) trait Machine {
     /// The linear operation number `at` of the program on its inputs.
     fn linear(&mut self, at: usize, op: &LinearOp, inputs: Vec<Self::C>)
         -> Result<Vec<Self::C>, PackedError>;
+    /// A copy whose error counts for nothing: that of what it came from is added by [`Machine::inherit`].
+    fn without_error(&mut self, c: &Self::C) -> Result<Self::C, PackedError>;
+    /// `c` with `slope` times the error of `from`, in the units of values, besides its own.
+    fn inherit(&mut self, c: Self::C, from: &Self::C, slope: Slope) -> Result<Self::C, PackedError>;
     /// Called after every operation, with its number.
     fn done(&mut self, at: usize, outputs: &[Self::C]) -> Result<(), PackedError>;
 }
@@ -58,6 +62,25 @@ pub(super) fn depth(coefficients: &[f64]) -> usize {
 #[must_use]
 pub(super) fn meets_scale(coefficients: &[f64]) -> bool {
     !matches!(coefficients.len(), 0..=3 | 5)
+}
+
+/// Products of ciphertexts that a polynomial takes a switch of keys for.
+#[must_use]
+pub(super) fn switches(coefficients: &[f64]) -> usize {
+    fn below(c: &[f64]) -> usize {
+        let c = trim(c);
+        if c.len() < 2 {
+            return 0;
+        }
+        let (low, high) = c.split_at(1 << (c.len() - 1).ilog2());
+        // A quotient of degree 1 is a product with a constant.
+        let quotient = usize::from(trim(high).len() > 2) + below(high);
+        quotient + below(low)
+    }
+    match coefficients.len() {
+        0..=5 if coefficients.len() != 4 => depth(coefficients),
+        n => (n - 1).ilog2() as usize + below(coefficients) + 1,
+    }
 }
 
 fn trim(c: &[f64]) -> &[f64] {
@@ -218,6 +241,18 @@ fn member<M: Machine>(
     }
 }
 
+/// The scale that a polynomial's result needs: that of the program, or what makes its product with another value have that.
+fn aimed<M: Machine>(m: &M, program: &Program, value: usize, values: &[Vec<M::C>]) -> f64 {
+    let reader = program.ops.iter().find_map(|op| match op {
+        Op::Multiply { inputs: [a, b], output, .. } if *b == value => Some((*a, *output)),
+        _ => None,
+    });
+    match reader.map(|(a, output)| (values[a].first(), program.values[output].level)) {
+        Some((Some(partner), level)) => program.scale * m.step(level) / m.scale(partner),
+        _ => program.scale,
+    }
+}
+
 /// Runs a program on its uploads; the result is the output's ciphertexts.
 pub(super) fn run<M: Machine>(
     m: &mut M,
@@ -244,14 +279,41 @@ pub(super) fn run<M: Machine>(
                 let inputs = take(linear.input);
                 m.linear(at, linear, inputs)?
             }
-            Op::Polynomial { input, members, coefficients, .. } => {
+            Op::Polynomial { input, members, coefficients, slope, .. } => {
                 let inputs = take(*input);
                 let count = inputs.len() / members;
                 let mut results = Vec::with_capacity(count);
+                let scale = aimed(m, program, op.output(), &values);
                 for i in 0..count {
-                    let group: Vec<M::C> = (0..*members).map(|k| inputs[k * count + i].clone()).collect();
-                    let sum = polynomial(m, &group, coefficients, out.level, program.scale)?;
+                    let mut group: Vec<M::C> = (0..*members).map(|k| inputs[k * count + i].clone()).collect();
+                    if slope.is_some() {
+                        group = group.iter().map(|c| m.without_error(c)).collect::<Result<_, _>>()?;
+                    }
+                    let mut sum = polynomial(m, &group, coefficients, out.level, scale)?;
+                    if let Some(slope) = slope {
+                        for k in 0..*members {
+                            sum = m.inherit(sum, &inputs[k * count + i], *slope)?;
+                        }
+                    }
                     results.push(sum);
+                }
+                results
+            }
+            Op::Multiply { inputs: [a, b], slope, constant, .. } => {
+                let (first, second) = (take(*a), take(*b));
+                let mut results = Vec::with_capacity(first.len());
+                for (x, y) in first.iter().zip(&second) {
+                    let x = m.drop_to(x, out.level + 1)?;
+                    let y = m.drop_to(y, out.level + 1)?;
+                    let (clean_x, clean_y) = (m.without_error(&x)?, m.without_error(&y)?);
+                    let product = m.mul(&clean_x, &clean_y)?;
+                    let product = m.rescale(&product)?;
+                    let product = m.inherit(product, &y, *slope)?;
+                    results.push(if *constant == 0.0 {
+                        product
+                    } else {
+                        m.add_constant(&product, *constant)?
+                    });
                 }
                 results
             }

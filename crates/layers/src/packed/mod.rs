@@ -9,6 +9,7 @@ mod bootstrapped;
 mod circuit;
 mod client;
 mod compile;
+mod composite;
 mod cost;
 mod diagonals;
 mod encode;
@@ -28,7 +29,7 @@ mod simulate;
 mod spec;
 mod steer;
 
-pub use circuit::{LinearOp, Method, Op, Program, Upload, Value};
+pub use circuit::{LinearOp, Method, Op, Program, Slope, Upload, Value};
 pub use client::{Client, EvaluationKeys};
 pub use compile::Circuit;
 pub use cost::Counts;

@@ -56,6 +56,13 @@ pub(super) fn place(
         program.uploads.iter().for_each(|u| sent[u.value] = true);
         sent
     };
+    // A second factor has the scale that its product needs, which bootstraps do not leave.
+    let mut factor = vec![false; program.values.len()];
+    for op in &program.ops {
+        if let Op::Multiply { inputs, .. } = op {
+            factor[inputs[1]] = true;
+        }
+    }
     let mut nodes: Vec<Node> = Vec::new();
     let mut start = vec![0u8; program.values.len()];
     start[program.output] = limits.output as u8;
@@ -88,7 +95,7 @@ pub(super) fn place(
                 continue;
             }
             add(needs, state, level, state.last, 0.0);
-            if level > ENTRY && level <= limits.fresh && value != program.output {
+            if level > ENTRY && level <= limits.fresh && value != program.output && !factor[value] {
                 nodes.push(Node { value, before: state.last });
                 let price = limits.bootstrap * program.values[value].cts as f64;
                 add(needs, state, ENTRY, Some(nodes.len() - 1), price);

@@ -1,6 +1,7 @@
 //! From a network to a program: layouts and methods by predicted cost.
 
 use super::circuit::{LinearOp, Method, Op, Program, Upload, Value};
+use super::composite::Chain;
 use super::cost::LevelCost;
 use super::diagonals::{diagonals, Form, Rotations, Split, Sum};
 use super::first_layer::{members, pool_first, Copies, Pooling};
@@ -107,7 +108,9 @@ impl Planner<'_> {
         };
         if let (Geometry::Conv2d(c), Some(grid)) = (&map.geometry, input.and_then(|l| l.grid)) {
             let gap = [grid.gap[0] * c.stride[0], grid.gap[1] * c.stride[1]];
-            out.extend(Layout::on_grid(slots, chw, Grid { gap, ..grid }));
+            // Bootstraps are cheaper for values of few slots.
+            let dense = self.choice.top.is_some();
+            out.extend(Layout::on_grid(slots, chw, Grid { gap, dense, ..grid }));
         }
         let spatial = chw[1] * chw[2] > 1;
         if spatial && (out.is_empty() || !self.choice.channel_wise) {
@@ -123,6 +126,7 @@ impl Planner<'_> {
     /// The layout that an addition asks of a tensor: its other operand's, through polynomials.
     fn partner(&self, mut tensor: usize) -> Option<Layout> {
         loop {
+            tensor = self.net.behind_products(tensor);
             let consumers = self.net.consumers(tensor);
             for &s in &consumers {
                 if let Step::Add { inputs: [a, b], .. } = &self.net.steps[s] {
@@ -165,6 +169,7 @@ impl Planner<'_> {
     /// The least cost of the linear step that reads `tensor` next (through polynomials), were it laid out so.
     fn ahead(&self, mut tensor: usize, layout: &Layout) -> f64 {
         loop {
+            tensor = self.net.behind_products(tensor);
             match self.net.consumers(tensor).as_slice() {
                 [one] => match &self.net.steps[*one] {
                     Step::Polynomial { output, .. } => tensor = *output,
@@ -176,7 +181,7 @@ impl Planner<'_> {
                         }
                         return least;
                     }
-                    Step::Add { .. } => return 0.0,
+                    Step::Add { .. } | Step::Multiply { .. } => return 0.0,
                 },
                 _ => return 0.0,
             }
@@ -410,7 +415,31 @@ impl Planner<'_> {
                     output: target,
                     members,
                     coefficients,
+                    slope: None,
                 });
+                Ok(())
+            }
+            step @ Step::Multiply { inputs: [a, b], output, constant } => {
+                let ((first, layout), (second, _)) = (self.place(*a), self.place(*b));
+                let target = self.value(*output, layout.cts.len(), layout.period);
+                self.cost += layout.cts.len() as f64 * self.at(self.need[*a]).relinearise();
+                self.placed.insert(*output, (target, layout));
+                let Some(chain) = Chain::of(self.net, step) else {
+                    return Err(PackedError::Step { step: name, why: "its factors are no chain".into() });
+                };
+                let slopes = chain.slopes();
+                for (at, own) in chain.steps.iter().zip(&slopes.polynomials) {
+                    let (value, _) = self.place(self.net.steps[*at].output());
+                    for op in &mut self.program.ops {
+                        match op {
+                            Op::Polynomial { output, slope, .. } if *output == value => *slope = Some(*own),
+                            _ => (),
+                        }
+                    }
+                }
+                let inputs = [first, second];
+                let (slope, constant) = (slopes.product, *constant);
+                self.program.ops.push(Op::Multiply { name, inputs, output: target, slope, constant });
                 Ok(())
             }
             Step::Add { inputs, output } => {

@@ -67,7 +67,7 @@ pub struct Report {
 pub struct StepReport {
     /// Step's name.
     pub name: String,
-    /// `linear`, `polynomial`, `add` or `bootstrap`.
+    /// `linear`, `polynomial`, `add`, `multiply` or `bootstrap`.
     pub kind: &'static str,
     /// Ciphertexts of the result.
     pub ciphertexts: usize,
@@ -93,6 +93,7 @@ impl Circuit {
                     Op::Linear(_) => "linear",
                     Op::Polynomial { .. } => "polynomial",
                     Op::Add { .. } => "add",
+                    Op::Multiply { .. } => "multiply",
                     Op::Bootstrap { .. } => "bootstrap",
                 },
                 ciphertexts: value.cts,
@@ -224,7 +225,7 @@ impl Circuit {
                 Op::Polynomial { members, coefficients, .. } => {
                     format!("degree {}, {} ciphertexts, {members} summed", coefficients.len() - 1, out.cts)
                 }
-                Op::Add { .. } => format!("{} ciphertexts", out.cts),
+                Op::Add { .. } | Op::Multiply { .. } => format!("{} ciphertexts", out.cts),
                 Op::Bootstrap { .. } => self.describe_bootstrap(out),
             };
             head + &tail

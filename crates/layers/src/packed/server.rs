@@ -1,6 +1,6 @@
 //! The server's half: encoded weights, evaluation.
 
-use super::circuit::{LinearOp, Op};
+use super::circuit::{LinearOp, Op, Slope};
 use super::client::EvaluationKeys;
 use super::compile::Circuit;
 use super::cost::Counts;
@@ -357,6 +357,14 @@ impl Machine for Worker<'_, '_> {
             out = self.evaluator().rescale(&out)?;
         }
         Ok(out)
+    }
+
+    fn without_error(&mut self, c: &Ciphertext) -> Result<Ciphertext, PackedError> {
+        Ok(c.clone().with_noise(0.0))
+    }
+    fn inherit(&mut self, c: Ciphertext, from: &Ciphertext, slope: Slope) -> Result<Ciphertext, PackedError> {
+        let error = c.noise() + slope.bound * from.noise() * c.scale() / from.scale();
+        Ok(c.with_noise(error))
     }
 
     fn bootstrap(&mut self, c: &Ciphertext) -> Result<Ciphertext, PackedError> {

@@ -1,6 +1,6 @@
 //! The circuit on level, scale, bound and error alone.
 
-use super::circuit::LinearOp;
+use super::circuit::{LinearOp, Slope};
 use super::cost::Counts;
 use super::machine::Machine;
 use super::PackedError;
@@ -418,6 +418,20 @@ impl Machine for Simulator<'_> {
             * self.params.ring_degree();
         self.words = self.words.max(held);
         Ok(out)
+    }
+
+    fn without_error(&mut self, c: &Shadow) -> Result<Shadow, PackedError> {
+        Ok(Shadow { worst: 0.0, typical: 0.0, expected: 0.0, hidden: 0.0, ..*c })
+    }
+    fn inherit(&mut self, c: Shadow, from: &Shadow, slope: Slope) -> Result<Shadow, PackedError> {
+        let [most, usual] = [slope.bound, slope.usual].map(|s| s * c.scale / from.scale);
+        self.capacity(Shadow {
+            worst: c.worst + most * from.worst,
+            typical: c.typical.hypot(most * from.typical),
+            expected: c.expected.hypot(usual * from.expected),
+            hidden: c.hidden + most * from.hidden,
+            ..c
+        })
     }
 
     fn done(&mut self, at: usize, outputs: &[Shadow]) -> Result<(), PackedError> {

@@ -1,5 +1,6 @@
 //! Networks: an unchecked specification, a checked network, exact evaluation of it.
 
+use super::composite::Chain;
 use super::PackedError;
 use crate::batch::Geometry;
 use serde::{Deserialize, Serialize};
@@ -75,6 +76,20 @@ pub enum StepSpec {
         #[serde(rename = "out")]
         output: usize,
     },
+    /// `out = in[0] in[1] + constant`, elementwise, where in[1] is made of in[0] by polynomials one after the other.
+    Multiply {
+        /// Name of the step, for people.
+        name: String,
+        /// The chain's operand, and what the chain makes of it.
+        #[serde(rename = "in")]
+        inputs: [usize; 2],
+        /// Tensor that holds product and constant.
+        #[serde(rename = "out")]
+        output: usize,
+        /// What is added to every product.
+        #[serde(default)]
+        constant: f64,
+    },
 }
 
 /// A network as it comes from a file.
@@ -134,6 +149,15 @@ pub enum Step {
         /// Output tensor.
         output: usize,
     },
+    /// A product with what a chain of polynomials makes, see [`StepSpec::Multiply`].
+    Multiply {
+        /// The chain's operand, and what the chain makes of it.
+        inputs: [usize; 2],
+        /// Tensor that holds product and constant.
+        output: usize,
+        /// What is added to every product.
+        constant: f64,
+    },
 }
 
 impl Step {
@@ -142,7 +166,7 @@ impl Step {
     pub fn inputs(&self) -> Vec<usize> {
         match self {
             Step::Linear { input, .. } | Step::Polynomial { input, .. } => vec![*input],
-            Step::Add { inputs, .. } => inputs.to_vec(),
+            Step::Add { inputs, .. } | Step::Multiply { inputs, .. } => inputs.to_vec(),
         }
     }
 
@@ -150,9 +174,10 @@ impl Step {
     #[must_use]
     pub fn output(&self) -> usize {
         match self {
-            Step::Linear { output, .. } | Step::Polynomial { output, .. } | Step::Add { output, .. } => {
-                *output
-            }
+            Step::Linear { output, .. }
+            | Step::Polynomial { output, .. }
+            | Step::Add { output, .. }
+            | Step::Multiply { output, .. } => *output,
         }
     }
 }
@@ -408,6 +433,17 @@ impl Checker<'_> {
                 }
                 Ok((name.clone(), Step::Add { inputs, output }))
             }
+            StepSpec::Multiply { name, inputs, output, constant } => {
+                let inputs = [self.read(name, inputs[0])?, self.read(name, inputs[1])?];
+                let output = self.write(name, *output)?;
+                if inputs.iter().any(|i| self.tensors[*i].len() != self.tensors[output].len()) {
+                    return Err(step_error(name, "its tensors differ in size"));
+                }
+                if !constant.is_finite() {
+                    return Err(step_error(name, "its constant is not a finite number"));
+                }
+                Ok((name.clone(), Step::Multiply { inputs, output, constant: *constant }))
+            }
         }
     }
 }
@@ -460,7 +496,14 @@ impl GraphSpec {
         if output == input {
             return fail("the output is the input".into());
         }
-        Ok(Network { tensors: c.tensors, steps, names, input, output })
+        let network = Network { tensors: c.tensors, steps, names, input, output };
+        for (step, name) in network.steps.iter().zip(&network.names) {
+            if matches!(step, Step::Multiply { .. }) && Chain::of(&network, step).is_none() {
+                let why = "its second factor must be what polynomials, one read by the next alone, make of its first";
+                return Err(step_error(name, why));
+            }
+        }
+        Ok(network)
     }
 }
 
@@ -485,6 +528,9 @@ impl Network {
                 Step::Add { inputs: [a, b], .. } => {
                     values[*a].iter().zip(&values[*b]).map(|(a, b)| a + b).collect()
                 }
+                Step::Multiply { inputs: [a, b], constant, .. } => {
+                    values[*a].iter().zip(&values[*b]).map(|(a, b)| a * b + constant).collect()
+                }
             };
             values[step.output()] = out;
         }
@@ -501,6 +547,21 @@ impl Network {
             }
         }
         out
+    }
+
+    /// The result of the product with a chain of polynomials that alone reads a tensor, or the tensor itself.
+    #[must_use]
+    pub fn behind_products(&self, mut tensor: usize) -> usize {
+        loop {
+            let product = self.consumers(tensor).into_iter().find_map(|s| match &self.steps[s] {
+                Step::Multiply { inputs: [a, _], output, .. } if *a == tensor => Some(*output),
+                _ => None,
+            });
+            match product {
+                Some(output) if self.consumers(tensor).len() == 2 => tensor = output,
+                _ => return tensor,
+            }
+        }
     }
 
     /// Steps that read a tensor.

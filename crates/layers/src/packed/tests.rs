@@ -86,6 +86,41 @@ impl Builder {
         output
     }
 
+    /// `x q(x)` with q the polynomials one after the other.
+    pub(super) fn composite(&mut self, input: usize, stages: &[&[f64]]) -> usize {
+        let mut factor = input;
+        for c in stages {
+            factor = self.polynomial(factor, c);
+            if let Some(StepSpec::Polynomial { input: x, range, .. }) = self.spec.steps.last_mut() {
+                *range = (*x == input).then_some(1.0);
+            }
+        }
+        let output = self.tensor(self.spec.tensors[input].shape.clone());
+        let name = format!("product{}", self.spec.steps.len());
+        self.spec.steps.push(StepSpec::Multiply { name, inputs: [input, factor], output, constant: 0.01 });
+        output
+    }
+
+    /// The network with a product of two tensors at its end, if it is one.
+    pub(super) fn product_of(&mut self, a: usize, b: usize) -> Result<Network, PackedError> {
+        let output = self.tensor(self.spec.tensors[a].shape.clone());
+        self.spec.steps.push(StepSpec::Multiply {
+            name: "product".into(),
+            inputs: [a, b],
+            output,
+            constant: 0.0,
+        });
+        self.spec.check(&self.arrays)
+    }
+
+    /// Makes the weights of the last layer, which makes the tensor, smaller.
+    pub(super) fn scaled(&mut self, tensor: usize, factor: f64) -> usize {
+        let Some(StepSpec::Linear { weights, .. }) = self.spec.steps.last() else { return tensor };
+        let name = weights.clone();
+        self.arrays.get_mut(&name).into_iter().flatten().for_each(|w| *w *= factor);
+        tensor
+    }
+
     /// With bounds of twice what the image shows.
     pub(super) fn network(&self) -> Network {
         let network = self.spec.check(&self.arrays).unwrap();

@@ -183,6 +183,14 @@ impl Ciphertext {
         Ok(self)
     }
 
+    /// The same ciphertext with another bound of its error, in ring units. The caller vouches for it: it knows how operations
+    /// that follow one another cancel each other's errors, which the operations by themselves do not.
+    #[must_use]
+    pub fn with_noise(mut self, sd: f64) -> Self {
+        self.sd = sd;
+        self
+    }
+
     /// Makes a ciphertext of two or three polynomials that a linear layer computed, all over the data primes
     /// of one level. The caller vouches for scale, bound and sd.
     ///

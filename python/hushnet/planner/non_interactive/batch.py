@@ -65,7 +65,8 @@ def compile_batch(
     images = samples
     replaced: Replacement | None = None
     if settings.activation is not None:
-        replaced = replace_activations(graph, settings.activation, calibration=images, labels=settings.labels)
+        known: dict[str, Any] = {"labels": settings.labels, "precision": settings.precision_bits}
+        replaced = replace_activations(graph, settings.activation, calibration=images, **known)
         graph = replaced.graph
     packed = settings.engine == "packed" or (settings.engine == "auto" and batch == 1)
     network = Network.from_graph(

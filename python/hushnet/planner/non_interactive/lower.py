@@ -25,7 +25,7 @@ from ...reference.ops import OPS
 from ..ranges import plan_geometry
 from .matrices import behind_affine, channels_back, check_matrix, matrix_fits, matrix_of, restricted, restricts
 from .products import MatrixProduct, product, product_of_all
-from .steps import Add, Array, Linear, Polynomial, Steps, sources
+from .steps import Add, Array, Linear, Multiply, Polynomial, Steps, sources
 from .views import IDENTITY, Parts, View, channel_order, moved, pieces, same
 
 # channels, rows and columns
@@ -36,8 +36,8 @@ MAX_DEGREE = 64
 MANY = 1 << 20
 
 _ACTIVATE = (
-    "give --activation square, swish-rg5-deg2, swish-rg7-deg4 or poly:degree=d,range=r (and "
-    "train the network again with it)"
+    "give --activation minimax with --batch 1 (polynomials that come as near to it as the precision needs), or square, "
+    "swish-rg5-deg2, swish-rg7-deg4 or poly:degree=d,range=r (and train the network again with it)"
 )
 _ELSEWHERE = "or use trust='two-party' or trust='client-aided', which compute it"
 _NORMALISE = f"normalise by constants, as BatchNormalization does (and train the network again with it), {_ELSEWHERE}"
@@ -396,9 +396,27 @@ class _Lowering:
         return Parts(tuple(views), axis, shape)
 
     def op_affine(self, node: g.Op, shape: tuple[int, ...], x: View) -> View:
-        return self.with_polynomial(
+        found = self.with_polynomial(
             node, x, poly.polyadd(np.multiply(x.coefficients, node.attrs["mul"]), [node.attrs["add"]])
         )
+        last = self.out.steps[-1] if node.attrs.get("product") else None
+        if isinstance(last, Multiply) and x.coefficients == IDENTITY:
+            last.constant += node.attrs["add"]
+            return x
+        return self.own_step(node, found) if node.attrs.get("step") else found
+
+    def own_step(self, node: g.Op, view: View) -> View:
+        """A view whose polynomial is a step of its own, and part of an activation."""
+        if len(view.coefficients) == 2:
+            base = self.materialise(view, node.output)
+            if base != view.base:
+                self.graph_name[base] = node.inputs[0]
+        else:
+            limit = self.ranges.get(self.graph_name.get(view.base, ""), math.inf)
+            base = self.out.tensor(node.output, self.out.tensors[view.base].shape)
+            step = Polynomial(node.name, view.coefficients, view.base, base, (-limit, limit), part=True)
+            self.out.steps.append(step)
+        return replace(view, base=base, coefficients=IDENTITY)
 
     def op_neg(self, node: g.Op, shape: tuple[int, ...], x: View) -> View:
         return self.with_polynomial(node, x, -np.asarray(x.coefficients))
@@ -407,6 +425,11 @@ class _Lowering:
         return self.with_polynomial(node, x, poly.polymul(x.coefficients, x.coefficients))
 
     def op_mul(self, node: g.Op, shape: tuple[int, ...], x: View, y: View) -> View:
+        if node.attrs.get("step"):
+            target = self.out.tensor(node.output, self.out.tensors[x.base].shape)
+            self.graph_name.setdefault(target, node.output)
+            self.out.steps.append(Multiply(node.name, (x.base, y.base), target))
+            return replace(x, base=target)
         return product(self, node, shape, x, y)
 
     def op_matmul(self, node: g.Op, shape: tuple[int, ...], x: View, y: View) -> View:

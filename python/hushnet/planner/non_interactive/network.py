@@ -26,7 +26,7 @@ from . import fold
 from .lower import lower
 from .normalise import normalise
 from .products import PRODUCTS
-from .steps import Add, Array, Linear, Polynomial, Step, Steps, Tensor
+from .steps import Add, Array, Linear, Multiply, Polynomial, Step, Steps, Tensor, sources
 
 SAFETY = 1.25
 CHUNK_BYTES = 256 << 20
@@ -240,11 +240,7 @@ class Network:
         return values
 
     def _execute(self, values: dict[int, Array], found: dict[str, list[float]], *, keep: bool = False) -> None:
-        last = {
-            t: i
-            for i, step in enumerate(self.steps)
-            for t in (step.sources if isinstance(step, Add) else (step.source,))
-        }
+        last = {t: i for i, step in enumerate(self.steps) for t in sources(step)}
         for index, step in enumerate(self.steps):
             if isinstance(step, Polynomial):
                 x = values[step.source]
@@ -281,7 +277,7 @@ class Network:
         """
         level = {0: 0}
         for step in self.steps:
-            level[step.target] = max(level[t] for t in _sources(step)) + step_depth(step)
+            level[step.target] = max(level[t] for t in sources(step)) + step_depth(step)
         return level[self.output]
 
     def spec(self) -> tuple[dict[str, Any], dict[str, Array]]:
@@ -294,7 +290,8 @@ class Network:
           channel, or one per output element (then it has the output's shape); where all weights are 1 no multiplication
           is needed;
         - ``{"kind": "polynomial", "name", "in", "out", "coefficients": [lowest first], "range": r}``;
-        - ``{"kind": "add", "name", "in": [ids], "out"}``.
+        - ``{"kind": "add", "name", "in": [ids], "out"}``;
+        - ``{"kind": "multiply", "name", "in": [id, id], "out", "constant"}``.
 
         Tensors are row-major. The client encrypts :meth:`encrypted_input` and gives what it decrypts to :meth:`opened`.
         """
@@ -310,7 +307,10 @@ class Network:
                 entry = {"kind": "polynomial", "in": step.source, "coefficients": list(step.coefficients)}
                 entry["range"] = step.range
             else:
-                entry = {"kind": "add", "in": list(step.sources)}
+                kind = "add" if isinstance(step, Add) else "multiply"
+                entry = {"kind": kind, "in": list(step.sources)}
+                if isinstance(step, Multiply):
+                    entry["constant"] = step.constant
             steps.append({**entry, "name": step.name, "out": step.target})
         tensors = [{"id": t.id, "name": t.name, "shape": list(t.shape), "bound": t.bound} for t in self.tensors]
         return {"input": 0, "output": self.output, "tensors": tensors, "steps": steps}, arrays
@@ -318,8 +318,8 @@ class Network:
 
 def step_depth(step: Step) -> int:
     """Levels that a step uses."""
-    if isinstance(step, Add):
-        return 0
+    if isinstance(step, (Add, Multiply)):
+        return int(isinstance(step, Multiply))
     return step.depth if isinstance(step, Polynomial) else int(not step.is_sum)
 
 
@@ -327,15 +327,14 @@ def execute(step: Step, values: Mapping[int, Array]) -> Array:
     """One step on a batch."""
     if isinstance(step, Add):
         return sum((values[t] for t in step.sources[1:]), values[step.sources[0]])
+    if isinstance(step, Multiply):
+        x = values[step.sources[0]]
+        return x * values[step.sources[1]].reshape(x.shape) + step.constant
     x = values[step.source]
     if isinstance(step, Polynomial):
         return poly.polyval(x, step.coefficients)
     y = apply(step.geometry, step.weights, x)
     return add_bias(step.geometry, y, step.bias) if step.bias.ndim == 1 else y + step.bias
-
-
-def _sources(step: Step) -> tuple[int, ...]:
-    return step.sources if isinstance(step, Add) else (step.source,)
 
 
 def _declared(graph: Graph, input_range: InputRanges, *, calibrated: bool) -> dict[str, tuple[float, float]]:
@@ -501,8 +500,13 @@ def _interval(step: Step, pairs: Mapping[int, Any]) -> tuple[Array, Array]:
     with np.errstate(over="ignore", invalid="ignore"):
         if isinstance(step, Add):
             return sum(pairs[t][0] for t in step.sources), sum(pairs[t][1] for t in step.sources)
+        if isinstance(step, Multiply):
+            ends = [a * b.reshape(a.shape) for a in pairs[step.sources[0]] for b in pairs[step.sources[1]]]
+            return np.minimum.reduce(ends) + step.constant, np.maximum.reduce(ends) + step.constant
         low, high = pairs[step.source]
         if isinstance(step, Polynomial):
+            if step.part:
+                low, high = np.clip(low, *step.interval), np.clip(high, *step.interval)
             return polynomial_interval(step.coefficients, low, high)
         low, high = (_read_as(step, v) for v in (low, high))
         zero = np.zeros(len(step.weights))

@@ -7,6 +7,7 @@ With u = log s the wishes are linear equations:
 
 - input and output keep their units: u = 0 (must hold);
 - a sum has the units of its terms: u_term = u_sum (must hold);
+- a product has those of both factors: u_a + u_b = u_product (must hold);
 - a polynomial of degree d has leading coefficient +-1: c_d s_in^d / s_out = +-1, so u_out - d u_in = log |c_d|;
 - a mean over n elements becomes a sum with weights 1 (no product, no level): u_out - u_in = -log n.
 
@@ -24,7 +25,7 @@ from dataclasses import replace
 import numpy as np
 
 from .fold import with_scale
-from .steps import Add, Array, Linear, Polynomial, Steps
+from .steps import Add, Array, Linear, Multiply, Polynomial, Steps
 
 CONSISTENT = 1e-9
 
@@ -47,8 +48,10 @@ def normalise(steps: Steps, *, balance: bool = True) -> None:
         if isinstance(step, Add):
             for term in step.sources:
                 rows.must({term: 1.0, step.target: -1.0} if term != step.target else {}, 0.0)
+        elif isinstance(step, Multiply):
+            rows.must({step.sources[0]: 1.0, step.sources[1]: 1.0, step.target: -1.0}, 0.0)
     for step in steps.steps:
-        if isinstance(step, Polynomial):
+        if isinstance(step, Polynomial) and not step.part:
             rows.wish({step.target: 1.0, step.source: -float(step.degree)}, math.log(abs(step.coefficients[-1])))
     for step in steps.steps:
         if isinstance(step, Linear) and (weight := mean_weight(step)) is not None:
@@ -107,6 +110,8 @@ def _apply(steps: Steps, unit: dict[int, float]) -> None:
                 coefficients[-1] = math.copysign(1.0, coefficients[-1])
             low, high = step.interval
             steps.steps[index] = replace(step, coefficients=tuple(coefficients), interval=(low / s, high / s))
+        elif isinstance(step, Multiply):
+            steps.steps[index] = replace(step, constant=step.constant / unit[step.target])
     for key, tensor in steps.tensors.items():
         s = unit[key]
         tensor.factor *= s

@@ -13,6 +13,7 @@ from dataclasses import dataclass, field, replace
 
 import numpy as np
 
+from ...errors import PlanError
 from .network import Network
 from .noise import NoiseModel, Track
 from .primes import MOST_BITS
@@ -237,8 +238,13 @@ class Scheduler:
                 self.at[step.target] = self.linear(step)
             elif isinstance(step, Polynomial):
                 self.at[step.target] = self.polynomial(step)
-            else:
+            elif isinstance(step, Add):
                 self.at[step.target] = self.add(step)
+            else:
+                raise PlanError(
+                    f"node {step.name!r}: composites of minimax polynomials are evaluated on one image at a time; give "
+                    "batch=1, or a polynomial (activation='poly:degree=4')"
+                )
         output = self.at[self.network.output]
         if self.hide:
             # Errors, and with them the flood, are least in ring units right behind a rescaling.

@@ -1,4 +1,4 @@
-"""What an encrypted evaluation consists of: three kinds of steps between numbered tensors."""
+"""What an encrypted evaluation consists of: four kinds of steps between numbered tensors."""
 
 from __future__ import annotations
 
@@ -90,6 +90,8 @@ class Polynomial:
     source: int
     target: int
     interval: tuple[float, float]
+    # one of several that an activation is; operands outside of its interval are not planned for
+    part: bool = False
 
     @property
     def range(self) -> float:
@@ -121,12 +123,25 @@ class Add:
     target: int
 
 
-Step = Linear | Polynomial | Add
+@dataclass
+class Multiply:
+    """``target = sources[0] sources[1] + constant``, elementwise.
+
+    Polynomials one after the other make the second of the first.
+    """
+
+    name: str
+    sources: tuple[int, int]
+    target: int
+    constant: float = 0.0
+
+
+Step = Linear | Polynomial | Add | Multiply
 
 
 def sources(step: Step) -> tuple[int, ...]:
     """The tensors that a step reads."""
-    return step.sources if isinstance(step, Add) else (step.source,)
+    return step.sources if isinstance(step, (Add, Multiply)) else (step.source,)
 
 
 @dataclass
@@ -178,6 +193,8 @@ class Steps:
         for step in self.steps:
             if isinstance(step, Add):
                 step.sources = tuple(new[t] for t in step.sources)
+            elif isinstance(step, Multiply):
+                step.sources = (new[step.sources[0]], new[step.sources[1]])
             else:
                 step.source = new[step.source]
             step.target = new[step.target]

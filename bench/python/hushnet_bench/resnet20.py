@@ -1,0 +1,161 @@
+"""ResNet-20 on images of CIFAR-10's shape without interaction: ReLU by polynomials, bootstraps where levels end.
+
+Weights are seeded and scaled so that activations keep their size. Each row says what bounds the time: bootstraps times
+the seconds of one, from the plan's own trace.
+"""
+
+from __future__ import annotations
+
+import resource
+import time
+from dataclasses import dataclass
+from typing import Any
+
+import hushnet
+import numpy as np
+import onnx
+from hushnet import zoo
+from hushnet.data import synthetic
+from onnx import numpy_helper
+
+from hushnet_bench.registry import Benchmark
+
+CALIBRATION, SEEDS = 64, (5, 6)
+SECONDS, MEMORY = 120.0, 10 << 30
+
+
+@dataclass(frozen=True)
+class Case:
+    """A network, bits of its activations, and whether it is run or planned only."""
+
+    architecture: str
+    bits: int = 7
+    precision: float = 1.0
+    planned: bool = False
+
+
+CASES = {
+    "resnet20": Case("resnet20"),
+    "resnet20-planned": Case("resnet20", planned=True),
+    "resnet20-8-bits-planned": Case("resnet20", bits=8, planned=True),
+    "resnet56-planned": Case("resnet56", planned=True),
+}
+QUICK = Case("", bits=4)
+
+
+def rows(
+    *, quick: bool, threads: int, progress: Any, cases: list[str] | None = None, batch: int = 1
+) -> list[dict[str, Any]]:
+    """A row a case; ``quick``: a network of one block, as deep as levels are without bootstraps."""
+    wrong = [name for name in cases or [] if name not in CASES]
+    if wrong:
+        raise hushnet.InputError(f"no case {', '.join(wrong)}: choose one of {', '.join(CASES)}.")
+    chosen = {"quick": QUICK} if quick else {name: CASES[name] for name in cases or ["resnet20"]}
+    out: list[dict[str, Any]] = []
+    for name, case in chosen.items():
+        if progress:
+            progress(f"resnet20: {name}", len(out), len(chosen))
+        out.append({"case": name, "method": "hushnet non-interactive packed", **_row(case, threads, batch)})
+    return out
+
+
+def _row(case: Case, threads: int, batch: int) -> dict[str, Any]:
+    model = zoo.build(case.architecture) if case.architecture else small()
+    shape = tuple(d.dim_value for d in model.graph.input[0].type.tensor_type.shape.dim)[1:]
+    calibration = synthetic(shape, CALIBRATION, SEEDS[0]).astype(np.float32)
+    images = synthetic(shape, batch, SEEDS[1]).astype(np.float32)
+    begun = time.process_time()
+    compiled = hushnet.compile(
+        model,
+        trust="non-interactive",
+        batch=1,
+        calibration=calibration,
+        activation=f"minimax:bits={case.bits}",
+        precision=case.precision,
+        max_memory=MEMORY,
+    )
+    predicted = compiled.plan.predicted
+    row = {
+        "activation": f"minimax:bits={case.bits}",
+        "compile_processor_seconds": time.process_time() - begun,
+        "predicted_seconds": predicted["seconds"],
+        "levels": predicted["depth"],
+        "bootstraps": predicted["counted"]["bootstraps"],
+        "key_bytes": predicted["setup_bytes_up"],
+        "predicted_memory_bytes": predicted["server_peak_memory_bytes"] + predicted["client_peak_memory_bytes"],
+        "predicted_error": predicted["max_error"],
+        "of_it_noise": predicted["noise_error"],
+    }
+    if case.planned:
+        return row
+    begun = time.process_time()
+    result = hushnet.run(compiled, images, threads=threads, transport="pipe")
+    row["processor_seconds"] = time.process_time() - begun
+    trace = result.trace
+    (y,) = result.outputs.values()
+    want = _reference(model, images)
+    steps = trace["stages"]
+    row |= {
+        "images": batch,
+        "seconds": trace["seconds"] / batch,
+        "setup_seconds": trace["setup_seconds"],
+        "bootstrap_seconds": sum(s.get("seconds") or 0.0 for s in steps if s["name"].startswith("bootstrap of"))
+        / batch,
+        "peak_memory_bytes": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024,
+        "max_error": float(np.abs(y - want).max()),
+        "largest_output": float(np.abs(want).max()),
+        "agreement": float((y.argmax(axis=1) == want.argmax(axis=1)).mean()),
+    }
+    row["kept"] = {
+        "seconds": row["seconds"] <= SECONDS,
+        "memory": row["peak_memory_bytes"] <= MEMORY,
+        "error": row["max_error"] <= row["predicted_error"],
+    }
+    return row
+
+
+def _reference(model: onnx.ModelProto, x: np.ndarray) -> np.ndarray:
+    import onnxruntime
+
+    session = onnxruntime.InferenceSession(model.SerializeToString(), providers=["CPUExecutionProvider"])
+    found: np.ndarray = session.run(None, {session.get_inputs()[0].name: x})[0]
+    return found
+
+
+def small() -> onnx.ModelProto:
+    """A stem and one residual block of two maps on 8x8 images, with the mean and a layer of three outputs."""
+    rng = np.random.default_rng(2)
+    nodes, weights = [], []
+
+    def conv(name: str, source: str, inputs: int, outputs: int) -> str:
+        values = rng.normal(size=(outputs, inputs, 3, 3)) * np.sqrt(2 / (9 * inputs))
+        weights.append(numpy_helper.from_array(values.astype(np.float32), f"{name}.w"))
+        nodes.append(onnx.helper.make_node("Conv", [source, f"{name}.w"], [name], name=name, pads=[1] * 4))
+        return name
+
+    def node(op: str, name: str, *sources: str, **attributes: Any) -> str:
+        nodes.append(onnx.helper.make_node(op, list(sources), [name], name=name, **attributes))
+        return name
+
+    x = node("Relu", "relu0", conv("stem", "image", 1, 2))
+    y = node("Relu", "relu1", conv("a", x, 2, 2))
+    x = node("Relu", "relu2", node("Add", "sum", conv("b", y, 2, 2), x))
+    flat = node("Flatten", "flat", node("GlobalAveragePool", "mean", x))
+    weights.append(numpy_helper.from_array(rng.normal(size=(2, 3)).astype(np.float32), "fc.w"))
+    node("MatMul", "logits", flat, "fc.w")
+    ends = [
+        onnx.helper.make_tensor_value_info(name, onnx.TensorProto.FLOAT, ["N", *shape])
+        for name, shape in (("image", (1, 8, 8)), ("logits", (3,)))
+    ]
+    graph = onnx.helper.make_graph(nodes, "residual", ends[:1], ends[1:], weights)
+    model = onnx.helper.make_model(graph, opset_imports=[onnx.helper.make_opsetid("", 17)])
+    model.ir_version = 9
+    return model
+
+
+BENCHMARK = Benchmark(
+    name="resnet20",
+    about="ResNet-20 on an image of 32x32 without interaction: ReLU by polynomials, bootstraps where levels end",
+    source="Lee et al., ICML 2022: 2,271 s on one thread",
+    run=rows,
+)
