@@ -226,8 +226,7 @@ mod tests {
     use hushnet_ring::Prg;
 
     /// Channels, lines, columns, outputs, kernel, stride, pads, dilation, groups.
-    type Case =
-        (usize, [usize; 2], usize, [usize; 2], [usize; 2], [usize; 4], [usize; 2], usize);
+    type Case = (usize, [usize; 2], usize, [usize; 2], [usize; 2], [usize; 4], [usize; 2], usize);
 
     const CASES: [Case; 9] = [
         (3, [9, 7], 5, [3, 3], [1, 1], [1, 1, 1, 1], [1, 1], 1),
