@@ -76,6 +76,14 @@ def _start(child: Any, *arguments: Any) -> int:
     return pid
 
 
+def _progress(notes: Path, seconds: float = 30.0) -> None:
+    """Waits until the client has noted something more, or for so many seconds."""
+    size = lambda: notes.stat().st_size if notes.exists() else 0  # noqa: E731
+    before, limit = size(), time.monotonic() + seconds
+    while size() == before and time.monotonic() < limit:
+        time.sleep(0.002)
+
+
 def kills(plan: Path, x: np.ndarray, folder: Path, count: int, *, reach: float, seed: int = 0) -> dict[str, int]:
     """Kills either party so many times and counts what became of every prepared inference.
 
@@ -99,8 +107,10 @@ def kills(plan: Path, x: np.ndarray, folder: Path, count: int, *, reach: float, 
     alive, wrong = [_start(*party) for party in parties], 0
     try:
         for _ in range(count):
-            # most of the time is spent within an exchange; a server needs a moment to be there again
-            time.sleep(rng.uniform(0.02, 0.6))
+            # mostly somewhere in or between exchanges, however slow the machine is; sometimes as a party begins
+            if rng.random() < 0.8:
+                _progress(folder / "notes")
+            time.sleep(rng.uniform(0.0, 0.3))
             which = rng.randrange(2)
             os.kill(alive[which], signal.SIGKILL)
             status = os.waitpid(alive[which], 0)[1]

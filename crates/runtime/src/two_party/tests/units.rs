@@ -396,11 +396,26 @@ fn no_unit_is_used_twice_wherever_a_party_ends() {
     let data = asked(&plan, &inputs, 1);
     let layers = Layers::new(&plan).unwrap();
     let setup = predict(&plan, &layers, OtKind::Iknp, 1).setup.bytes_up;
-    let steps = std::env::var("HUSHNET_CUTS").ok().and_then(|n| n.parse().ok()).unwrap_or(100_i64);
     let (mut used, mut ended) = (BTreeSet::new(), [0, 0]);
-    prepare(&model, &folders, 2);
-    for step in 0..steps {
-        for party in [0, 1] {
+    prepare(&model, &folders, 3);
+    // Operations of a session that only opens and ends, and of a whole one, at either party.
+    let operations = |images: usize| {
+        let cuts = [whole(), whole()];
+        let act = |client: &mut TwoPartyClient| match images {
+            0 => Ok(()),
+            _ => client.infer(&data, &mut |_| ControlFlow::Continue(())).map(drop),
+        };
+        session(&model, &folders, folders.options(), [&cuts[0], &cuts[1]], act).0 .0.unwrap();
+        cuts.map(|c| i64::MAX - c.0.load(Ordering::SeqCst))
+    };
+    let (opened, all) = (operations(0), operations(1));
+    let mut cut = 0;
+    for party in [0, 1] {
+        // All around the announcement, and some of those behind it.
+        let near = opened[party] - 3..opened[party] + 12;
+        let far = (near.end..all[party]).step_by(((all[party] - near.end) / 20).max(1) as usize);
+        for step in near.chain(far).chain([all[party]]) {
+            cut += 1;
             let cuts = [party == 0, party == 1].map(|own| if own { Cut::after(step) } else { whole() });
             let act = |client: &mut TwoPartyClient| client.infer(&data, &mut |_| ControlFlow::Continue(()));
             let ((client, _), heard) =
@@ -430,6 +445,6 @@ fn no_unit_is_used_twice_wherever_a_party_ends() {
             assert!(after[1] - before[1] >= after[0] - before[0], "{before:?} {after:?}");
         }
     }
-    assert!(ended[0] > 20 && ended[1] > 20 || steps < 100, "{ended:?}");
-    assert!(used.len() > 10 || steps < 100);
+    // With all of its operations a session ends well, and in front of the last ones at the party that is not cut.
+    assert!(ended[1] >= 2 && ended[0] > 30 && used.len() > 30, "{ended:?} of {cut}, {} used", used.len());
 }

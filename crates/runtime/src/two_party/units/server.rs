@@ -88,7 +88,7 @@ impl UnitStore {
         store::create_folder(path).map_err(refused)?;
         let lock = File::options().write(true).create(true).truncate(false).open(path.join(LOCK));
         let kept = Self { path: path.to_owned(), policy, lock: Mutex::new(lock.map_err(refused)?) };
-        kept.locked(|files| Ok(drop(files))).map_err(refused)?;
+        kept.locked(|_| Ok(())).map_err(refused)?;
         Ok(kept)
     }
 
