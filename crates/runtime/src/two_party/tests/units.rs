@@ -353,7 +353,7 @@ fn quotas_bound_what_is_kept_and_age_removes_it() {
     let kept: Vec<_> = folders.client.files().into_iter().filter(whole_unit).collect();
     assert_eq!(prediction.client_bytes, kept[0].metadata().unwrap().len());
     for (client_quota, quota) in [(2 * each, 100 * each), (100 * each, 2 * each)] {
-        folders.policy = UnitPolicy { client_quota, quota, ..folders.policy };
+        folders.policy = UnitPolicy { quota, client_quota, ..folders.policy };
         let act = |client: &mut TwoPartyClient| client.prepare(2, &mut |_| ControlFlow::Continue(()));
         let ((client, server), _) = session(&model, &folders, folders.options(), [&whole(), &whole()], act);
         assert!(client.is_err());
