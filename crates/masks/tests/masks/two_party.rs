@@ -283,7 +283,7 @@ fn prepared_inferences_use_every_mask_once() {
     let units: Needs<'_> = &[(uses::UNIT_MASK, 3 * (160 / 32 + 80 / 32)), (uses::UNIT_SHARE, 6)];
     for (method, needs) in [("cheetah", CHEETAH), ("batch", BATCH), ("rotation-free", ROTATION_FREE)] {
         let net = nets::classifier(&[method], "ot");
-        let (_, report) = recorded(|| prepared(&net, method));
+        let ((), report) = recorded(|| prepared(&net, method));
         assert_once(&format!("prepared, {method}"), &report, &all(&[&OTS[..2], needs, units]));
     }
     let net = nets::classifier(&["cheetah"], "ot");
