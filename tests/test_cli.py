@@ -214,6 +214,7 @@ def test_options_that_one_trust_model_has_stand_in_its_panel_and_the_others_do_n
         "setups_quota",
         "setups_days",
         "plan_digest",
+        "prepared",
         "keys",
     }
     assert {k for k, v in panels["serve"].items() if v} == {
@@ -224,6 +225,10 @@ def test_options_that_one_trust_model_has_stand_in_its_panel_and_the_others_do_n
         "keys",
         "keys_quota",
         "keys_days",
+        "prepared",
+        "prepared_quota",
+        "prepared_client_quota",
+        "prepared_days",
     }
     for name, options in panels.items():
         help_ = [p.help or "" for p in command.commands[name].params if isinstance(p, typer.core.TyperOption)]

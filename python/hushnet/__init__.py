@@ -11,6 +11,7 @@ from hushnet.errors import (
     LimitError,
     OptionError,
     PlanError,
+    PreparedError,
     ProtocolError,
     RangeError,
     TransportError,
@@ -25,9 +26,9 @@ from hushnet.sessions import Connection, connect, run
 
 __all__ = [
     "BlockedPlan", "Connection", "DataError", "DemoError", "HushnetError", "InputError", "LimitError", "Model",
-    "ModelError", "OptionError", "PlanError", "ProtocolError", "RangeError", "Result", "TransportError",
-    "UnsupportedModel", "ZooError", "check", "compare", "compile", "connect", "from_sklearn", "from_torch",
-    "measure_machine", "run", "serve",
+    "ModelError", "OptionError", "PlanError", "PreparedError", "ProtocolError", "RangeError", "Result",
+    "TransportError", "UnsupportedModel", "ZooError", "check", "compare", "compile", "connect", "from_sklearn",
+    "from_torch", "measure_machine", "run", "serve",
 ]  # fmt: skip
 
 

@@ -110,6 +110,14 @@ class Client:
                 the list and the outputs are returned (but not where the server is faulty).
             ProtocolError, TransportError: the server or the connection failed.
         """
+    def prepare(self, count: int, progress: Progress | None = None) -> str:
+        """Prepares so many inferences of a two-party plan and keeps them in the folder of ``connect``; returns the trace.
+
+        Raises:
+            PreparedError: no folder, no layer that can be prepared, or no room at the server.
+        """
+    def units(self) -> int | None:
+        """Prepared inferences of this server and plan in the folder of ``connect``; None without a folder."""
     def close(self) -> None:
         """Ends the session; again: nothing."""
     def __enter__(self) -> Client: ...
@@ -232,6 +240,10 @@ def serve(
     store_age: float | None = None,
     reports: bool = False,
     web: list[tuple[str, str, str, bytes]] | None = None,
+    units: Path | None = None,
+    units_quota: int | None = None,
+    units_client_quota: int | None = None,
+    units_age: float | None = None,
 ) -> ServerHandle:
     """Starts a server (``/ws``, ``/healthz``, ``/metrics``) on threads of its own and returns at once.
 
@@ -287,6 +299,7 @@ def connect(
     cert: tuple[Path, Path] | None = None,
     keys: Path | None = None,
     expected: str | None = None,
+    units: Path | None = None,
 ) -> Client:
     """Connects to ``hush://host:port``, ``hushs://`` (TLS), ``ws://`` or ``wss://`` and receives the server's plan.
 
@@ -305,6 +318,7 @@ def connect(
         keys: folder that the secret of this client's keys is kept in between non-interactive sessions with this server.
         cert: PEM files of certificate and key, for servers that ask clients for them.
         expected: ``Plan.identity`` of the plan that the server must serve.
+        units: folder of prepared two-party inferences, of which every image spends one.
     """
 
 def is_model_name(name: str) -> bool:

@@ -139,6 +139,13 @@ class ProtocolError(HushnetError):
     retry_after: float | None = None
 
 
+class PreparedError(ProtocolError):
+    """Inferences cannot be prepared, or there are no prepared ones for these images. Nothing has run in their place.
+
+    Where the server refused, ``code`` is 10, and what the client had spent for the refused images is gone.
+    """
+
+
 class TransportError(HushnetError):
     """No connection, or one that broke."""
 

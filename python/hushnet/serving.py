@@ -55,6 +55,10 @@ def serve(
     prepare_first: bool = True,
     store: str | Path | None = None,
     store_days: float | None = None,
+    prepared: str | Path | None = None,
+    prepared_quota: int | None = None,
+    prepared_client_quota: int | None = None,
+    prepared_days: float | None = None,
     reports: bool = False,
     web: Sequence[webpage.File] | None = None,
     allow_insecure: bool = False,
@@ -105,6 +109,12 @@ def serve(
         store: two-party: folder that the preparation of each model is kept in, so that a server that is started anew
             goes on with the set-ups that its clients have. What is in it is as secret as the weights.
         store_days: preparations that no server was started with for so many days are removed (default 30).
+        prepared: two-party: folder for the server's half of inferences that clients prepare before they have inputs;
+            None: clients are told that there are none. What is in it is as secret as the weights, and must not be put
+            back from a backup.
+        prepared_quota: bytes of all of them (default 64 GiB); what does not fit is refused.
+        prepared_client_quota: bytes of those of one client (default 4 GiB).
+        prepared_days: prepared inferences that nobody has used for so many days are removed (default 30).
         reports: keep what is told of sessions that ended for ``handle.reports()``: times and counts, as JSON.
         web: files of a page for visitors on the same port (:func:`hushnet.webpage.files`).
         allow_insecure: serve plans below 128 bits.
@@ -148,6 +158,10 @@ def serve(
             prepare_first=prepare_first,
             store=None if store is None else Path(store),
             store_age=None if store_days is None else store_days * 86400,
+            units=None if prepared is None else Path(prepared),
+            units_quota=prepared_quota,
+            units_client_quota=prepared_client_quota,
+            units_age=None if prepared_days is None else prepared_days * 86400,
             reports=reports,
             web=None if web is None else list(web),
         )

@@ -128,12 +128,35 @@ class Connection:
     def infer(self, x: Inputs, *, progress: Progress | None = None) -> Result:
         """Encrypts, computes with the server, decrypts; arrays ``[images, ...]``.
 
-        Two-party: the trace is this party's own.
+        Two-party: the trace is this party's own. With a folder of prepared inferences every image spends one, and the
+        trace has under ``prepared`` what these cost before: seconds and bytes that are no part of its own.
         """
         named = named_inputs(self.plan, x)
         marks: list[RangeError] = []
         outputs, text = self._client.infer(named, progress=progress, marks=marks)
         return _result(self.plan, outputs, json.loads(text), marks)
+
+    def prepare(self, count: int, *, progress: Progress | None = None) -> dict[str, Any]:
+        """Prepares ``count`` inferences before their inputs are known; this client's half of them is kept in a folder.
+
+        The folder is that of ``connect(prepared=...)``; the server keeps the other half. With it, every image of
+        ``infer`` spends one. Two-party plans only (docs/two-party.md, "Prepared inferences").
+
+        Returns:
+            the trace: ``units``, ``seconds``, ``bytes_up`` and ``bytes_down`` of all of them.
+
+        Raises:
+            PreparedError: no folder was given, no layer can be prepared, or the server keeps none or has no room.
+        """
+        if count < 1:
+            raise InputError(f"count is {count}: prepare one inference or more.")
+        trace: dict[str, Any] = json.loads(self._client.prepare(count, progress))
+        return trace
+
+    @property
+    def prepared(self) -> int | None:
+        """Prepared inferences that the folder holds for this server and plan; None without a folder."""
+        return self._client.units()
 
     def __repr__(self) -> str:
         inputs = ", ".join(port["name"] for port in self.plan["inputs"])
@@ -172,6 +195,7 @@ def connect(
     token: str | None = None,
     cert: tuple[str | Path, str | Path] | None = None,
     keys: str | Path | None = None,
+    prepared: str | Path | None = None,
     plan: Model | str | Path | None = None,
 ) -> Connection:
     """Connects to ``hush://host:port`` (``hushs://`` with TLS.
@@ -193,6 +217,8 @@ def connect(
         cert: PEM files of certificate and key, for servers that ask clients for them.
         keys: folder that the secret of this client's keys is kept in, so that the next session with this server sends
             none where the server keeps them, too (non-interactive). The server learns that the same client comes again.
+        prepared: folder of prepared inferences (two-party): ``Connection.prepare`` adds to it, and ``infer`` spends one
+            for every image, or raises ``PreparedError``. Never put a copy of it back.
         plan: the plan that the server must serve, with or without its weights; the client refuses any other before it
             sends anything of its own.
     """
@@ -216,6 +242,7 @@ def connect(
                     cert=None if cert is None else (Path(cert[0]), Path(cert[1])),
                     keys=Path(keys) if keys is not None else None,
                     expected=None if plan is None else _identity(plan),
+                    units=Path(prepared) if prepared is not None else None,
                 )
             )
     except TransportError as error:

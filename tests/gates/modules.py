@@ -79,6 +79,8 @@ MODULES: dict[str, dict[str, set[str]]] = {
         "matrix_product": {"batch", "layout"},
         # The base of the slot methods and, as files of it, the methods themselves.
         "slots": {"batch", "phases"},
+        # Products of words, without ciphertexts.
+        "words": {"batch"},
     },
     "runtime": {
         # The plan and the client program that it compiles into are one circle; so are channel and wire; so are plans

@@ -39,6 +39,8 @@ CLIENT: dict[str, set[str]] = {
     # What shows that a client may ask; the server knows hashes.
     "runtime/src/transport/token.rs": {"AccessToken"},
     "runtime/src/two_party/client.rs": {"TwoPartyClient"},
+    # r of prepared inferences, and the client's shares.
+    "runtime/src/two_party/units/client.rs": {"ClientUnit", "UnitFolder"},
 }
 # What a server alone holds: weights, masks and randomness of its answers, and sessions with them.
 SERVER: dict[str, set[str]] = {
@@ -54,6 +56,7 @@ SERVER: dict[str, set[str]] = {
     "layers/src/packed/server.rs": {"KeyRefs", "Server"},
     "layers/src/rotation_free/server.rs": {"Keys", "RotationFreeLinear", "ServerShare"},
     "layers/src/slots/linear.rs": {"SlotLinear"},
+    "layers/src/words.rs": {"WordLinear"},
     "runtime/src/client_aided/coefficients/server.rs": {"TileServer"},
     "runtime/src/client_aided/layer.rs": {"Layer"},
     "runtime/src/client_aided/server.rs": {"ServerPlan"},
@@ -62,6 +65,8 @@ SERVER: dict[str, set[str]] = {
     "runtime/src/session/server.rs": {"AnyModel"},
     "runtime/src/two_party/prepared.rs": {"KeptPreparation"},
     "runtime/src/two_party/server.rs": {"TwoPartyModel"},
+    "runtime/src/two_party/units/answer.rs": {"WordModel"},
+    "runtime/src/two_party/units/server.rs": {"UnitStore"},
 }
 # What either party holds of its own: its half of a protocol that both run, or room for its work.
 EITHER: dict[str, set[str]] = {
@@ -73,6 +78,8 @@ EITHER: dict[str, set[str]] = {
     "mpc/src/ot/rows.rs": {"Rows"},
     "mpc/src/ot/iknp.rs": {"Receiver", "Sender"},
     "mpc/src/ot/softspoken.rs": {"Receiver", "Sender"},
+    # What units a client names on the wire, and one party's shares of a unit.
+    "runtime/src/two_party/units/mod.rs": {"Claim", "Shares"},
 }
 # What both may see: public keys, key material for the server's evaluation, shapes of a stage, descriptions of messages.
 PUBLIC: dict[str, set[str]] = {
@@ -145,6 +152,8 @@ SERVER_FILES: dict[str, tuple[str, ...]] = {
         "runtime/src/two_party/frames/server.rs",
         "runtime/src/two_party/prepared.rs",
         "runtime/src/two_party/server.rs",
+        "runtime/src/two_party/units/answer.rs",
+        "runtime/src/two_party/units/server.rs",
     ),
     "non-interactive": (
         "rlwe/src/ckks/evaluator.rs",
@@ -188,6 +197,7 @@ CLIENT_FILES: dict[str, tuple[str, ...]] = {
         "runtime/src/two_party/client.rs",
         "runtime/src/two_party/frames/client.rs",
         "runtime/src/two_party/stored.rs",
+        "runtime/src/two_party/units/client.rs",
     ),
     "non-interactive": (
         "rlwe/src/ckks/client.rs",

@@ -30,12 +30,14 @@ class Measured:
 
     Attributes:
         shared: the parties shared cores, because there are too few.
+        offline: the client's trace of what was prepared before, with ``kept_bytes`` of each party; None: nothing was.
     """
 
     outputs: dict[str, np.ndarray]
     client: list[dict[str, Any]]
     server: dict[str, Any]
     shared: bool
+    offline: dict[str, Any] | None = None
 
     @property
     def median(self) -> dict[str, Any]:
@@ -57,6 +59,7 @@ def measure(
     threads: int = 1,
     seconds: float | None = None,
     link: Link | None = None,
+    prepared: bool = False,
 ) -> Measured:
     """Runs a plan between two processes, in one session, ``batch`` of the images ``x`` after the other.
 
@@ -65,6 +68,7 @@ def measure(
         threads: cores of each party, to which its process is pinned.
         seconds: no further run begins after so many seconds of them.
         link: network namespaces that the processes run in; None for loopback.
+        prepared: every inference is prepared before, in a session of its own (``Measured.offline``).
 
     Raises:
         HushnetError: a process ended early; with what it said.
@@ -76,7 +80,7 @@ def measure(
         arrays = dict(x) if isinstance(x, Mapping) else {model.input_names[0]: x}
         inputs: dict[str, Any] = {f"x{i}": v for i, v in enumerate(arrays.values())}
         np.savez(folder / "x.npz", **inputs)
-        with _server(folder, threads, server_cores, link) as (url, process):
+        with _server(folder, threads, server_cores, link, prepared) as (url, process):
             before = cpu_seconds(process.pid)
             order = {
                 "folder": name,
@@ -85,6 +89,7 @@ def measure(
                 "batch": batch,
                 "seconds": seconds,
                 "inputs": list(arrays),
+                "prepared": prepared,
             }
             done = subprocess.run(
                 [
@@ -104,10 +109,13 @@ def measure(
                 raise hushnet.HushnetError(
                     f"the client process ended with {done.returncode}: {done.stderr.strip()[-500:]}"
                 )
-            server = json.loads(_line(folder / "server.jsonl")) | {"cpu_seconds": cpu_seconds(process.pid) - before}
+            server = json.loads(_line(folder / "server.jsonl", 2 if prepared else 1)) | {
+                "cpu_seconds": cpu_seconds(process.pid) - before
+            }
         with np.load(folder / "outputs.npz") as archive:
             outputs = {name: archive[name] for name in archive.files}
-        return Measured(outputs, json.loads((folder / "client.json").read_text()), server, shared)
+        offline = json.loads((folder / "offline.json").read_text()) if prepared else None
+        return Measured(outputs, json.loads((folder / "client.json").read_text()), server, shared, offline)
 
 
 def _environment(threads: int) -> dict[str, str]:
@@ -120,7 +128,7 @@ def _pin(chosen: set[int]) -> Any:
 
 @contextmanager
 def _server(
-    folder: Path, threads: int, chosen: set[int], link: Link | None
+    folder: Path, threads: int, chosen: set[int], link: Link | None, prepared: bool
 ) -> Iterator[tuple[str, subprocess.Popen[str]]]:
     host = link.host if link else "127.0.0.1"
     command = [
@@ -141,6 +149,7 @@ def _server(
         str(folder / "server.jsonl"),
         "--idle-timeout",
         str(START_SECONDS),
+        *(("--prepared", str(folder / "server-units")) if prepared else ()),
     ]
     with open(folder / "server.err", "w+") as errors:
         process = subprocess.Popen(
@@ -171,11 +180,11 @@ def cpu_seconds(pid: int) -> float:
     return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
 
 
-def _line(path: Path) -> str:
-    """The server's trace, which comes when the session has ended."""
+def _line(path: Path, sessions: int) -> str:
+    """The server's trace of the last of so many sessions, which comes when the session has ended."""
     limit = time.monotonic() + TRACE_SECONDS
     while time.monotonic() < limit:
-        if path.exists() and path.read_text().endswith("\n"):
+        if path.exists() and path.read_text().count("\n") >= sessions:
             return path.read_text().splitlines()[-1]
         time.sleep(0.05)
     raise hushnet.HushnetError("the server wrote no trace")
@@ -187,8 +196,14 @@ def _client(order: dict[str, Any]) -> None:
         x = {name: archive[f"x{i}"] for i, name in enumerate(order["inputs"])}
     batch, limit = order["batch"], order["seconds"]
     results: list[hushnet.Result] = []
+    units = folder / "client-units" if order["prepared"] else None
+    if units:
+        with hushnet.connect(order["url"], threads=order["threads"], prepared=units) as connection:
+            offline = connection.prepare(len(next(iter(x.values()))))
+        kept = {n: sum(f.stat().st_size for f in (folder / f"{n}-units").glob("*.unit")) for n in ("client", "server")}
+        (folder / "offline.json").write_text(json.dumps(offline | {"kept_bytes": kept}))
     started = time.monotonic()
-    with hushnet.connect(order["url"], threads=order["threads"], images=batch) as connection:
+    with hushnet.connect(order["url"], threads=order["threads"], images=batch, prepared=units) as connection:
         for first in range(0, len(next(iter(x.values()))), batch):
             if results and limit is not None and time.monotonic() - started > limit:
                 break

@@ -16,3 +16,4 @@ pub mod packed;
 mod phases;
 pub mod rotation_free;
 pub mod slots;
+pub mod words;

@@ -32,7 +32,7 @@ pub struct Client {
 
 /// Connects to `hush://host:port`, `hushs://`, `ws://` or `wss://`.
 #[pyfunction]
-#[pyo3(signature = (url, ca=None, insecure_tls=false, allow_insecure=false, threads=None, connect_timeout=20.0, idle_timeout=600.0, memory_limit=None, expected_images=None, setups=None, setups_quota=None, setups_age=None, plan_digest=None, model=None, token=None, cert=None, keys=None, expected=None))]
+#[pyo3(signature = (url, ca=None, insecure_tls=false, allow_insecure=false, threads=None, connect_timeout=20.0, idle_timeout=600.0, memory_limit=None, expected_images=None, setups=None, setups_quota=None, setups_age=None, plan_digest=None, model=None, token=None, cert=None, keys=None, expected=None, units=None))]
 #[allow(clippy::too_many_arguments, reason = "keyword arguments of Python")]
 pub(crate) fn connect(
     py: Python<'_>,
@@ -54,6 +54,7 @@ pub(crate) fn connect(
     cert: Option<(PathBuf, PathBuf)>,
     keys: Option<PathBuf>,
     expected: Option<&str>,
+    units: Option<PathBuf>,
 ) -> PyResult<Client> {
     let guard = Guard::default();
     let cancel = guard.cancel.clone();
@@ -72,6 +73,7 @@ pub(crate) fn connect(
         setups,
         setups_policy,
         server: Some(url.to_owned()),
+        units,
         plan_digest: plan_digest.map(digest).transpose()?,
         ..TwoPartyOptions::default()
     };
@@ -168,6 +170,31 @@ impl Client {
         let (outputs, trace, mark) = result?;
         told(mark, marks)?;
         Ok((arrays::write(py, outputs)?, trace.to_json()))
+    }
+
+    /// Prepares so many inferences of a two-party plan with the server and keeps them in the folder of `connect`; the client's trace as JSON.
+    #[pyo3(signature = (count, progress=None))]
+    fn prepare(&self, py: Python<'_>, count: usize, progress: Option<Py<PyAny>>) -> PyResult<String> {
+        self.cancel.store(false, Ordering::Relaxed);
+        let guard = Guard::with(self.cancel.clone());
+        let mut client = py
+            .detach(|| self.take())
+            .ok_or_else(|| Kind::Transport.error("the session is closed, or in use by another thread"))?;
+        let tell = &mut |p: &rt::Progress<'_>| guard.progress(progress.as_ref(), p);
+        let result = guard.run(py, || client.prepare(count, tell));
+        if client.is_open() {
+            *self.session.lock().unwrap_or_else(PoisonError::into_inner) = Some(client);
+        }
+        Ok(result?.to_json())
+    }
+
+    /// Prepared inferences of this server and plan in the folder of `connect`; None without a folder.
+    fn units(&self, py: Python<'_>) -> PyResult<Option<usize>> {
+        let counted = py.detach(|| {
+            let session = self.session.lock().unwrap_or_else(PoisonError::into_inner);
+            session.as_ref().map_or(Ok(None), AnyClient::units)
+        });
+        counted.map_err(raise)
     }
 
     /// Ends the session; again: nothing.

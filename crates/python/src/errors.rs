@@ -21,15 +21,18 @@ pub(crate) enum Kind {
     Transport,
     /// An input does not fit the network.
     Input,
+    /// Inferences are not prepared.
+    Prepared,
 }
 
-const ALL: [(Kind, &str); 6] = [
+const ALL: [(Kind, &str); 7] = [
     (Kind::Hushnet, "HushnetError"),
     (Kind::Plan, "PlanError"),
     (Kind::Range, "RangeError"),
     (Kind::Protocol, "ProtocolError"),
     (Kind::Transport, "TransportError"),
     (Kind::Input, "InputError"),
+    (Kind::Prepared, "PreparedError"),
 ];
 
 impl Kind {
@@ -74,8 +77,10 @@ pub(crate) fn raise(e: Error) -> PyErr {
             .unwrap_or(error)
         }
         Error::Input(_) => Kind::Input.error(text),
+        Error::Units(_) => Kind::Prepared.error(text),
         Error::Protocol(rt::ProtocolError::Peer { code, seconds, .. }) => {
-            let error = Kind::Protocol.error(text);
+            let units = code == rt::error::code::UNITS;
+            let error = if units { Kind::Prepared } else { Kind::Protocol }.error(text);
             // For programs: what the peer's Error frame says.
             Python::attach(|py| {
                 let value = error.value(py);

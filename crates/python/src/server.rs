@@ -6,11 +6,12 @@ use crate::guard::POLL;
 use crate::plan::Plan;
 use hushnet_runtime::non_interactive::{KeyPolicy, KeyStore};
 use hushnet_runtime::pending::Work;
+use hushnet_runtime::session::Kept;
 use hushnet_runtime::transport::{
     is_name, About, Hosted, OnEnd, OnSession, PeerLimits, Server, ServerLimits, ServerOptions, TlsFiles,
     WebFile, DEFAULT_NAME,
 };
-use hushnet_runtime::two_party::PreparationStore;
+use hushnet_runtime::two_party::{PreparationStore, UnitPolicy, UnitStore};
 use hushnet_runtime::{AnyModel, ServerTrace};
 use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
@@ -47,7 +48,7 @@ type Announced = (Vec<Hosted>, Vec<(String, Work)>);
 struct Preparing {
     threads: Option<usize>,
     weight_memory: Option<usize>,
-    keys: Option<Arc<KeyStore>>,
+    kept: Kept,
     store: Option<PreparationStore>,
 }
 
@@ -74,7 +75,7 @@ impl Preparing {
     }
 
     fn named(&self, name: &str, plan: &Plan, model: &AnyModel) -> Hosted {
-        let served = model.served_keeping(self.keys.clone());
+        let served = model.served_keeping(self.kept.clone());
         Hosted { name: name.to_owned(), served, about: About::from(plan.plan()) }
     }
 }
@@ -112,7 +113,7 @@ type File = (String, String, String, Vec<u8>);
                     idle_timeout=120.0, handshake_timeout=10.0, grace=10.0, threads=None, record=None, weight_memory=None,
                     max_connections=1024, line=10.0, patience=1.0, session_time=3600.0, origins=None, tokens=None, client_ca=None,
                     admin=None, list_models=false, connections_per_peer=None, sessions_per_peer=None, hourly_bytes_per_peer=None,
-                    hourly_bytes=None, keys=None, keys_quota=None, keys_age=None, proxies=None, prepare_first=true, store=None, store_age=None, reports=false, web=None))]
+                    hourly_bytes=None, keys=None, keys_quota=None, keys_age=None, proxies=None, prepare_first=true, store=None, store_age=None, reports=false, web=None, units=None, units_quota=None, units_client_quota=None, units_age=None))]
 #[allow(clippy::too_many_arguments, reason = "keyword arguments of Python")]
 pub(crate) fn serve(
     py: Python<'_>,
@@ -151,6 +152,10 @@ pub(crate) fn serve(
     store_age: Option<f64>,
     reports: bool,
     web: Option<Vec<File>>,
+    units: Option<PathBuf>,
+    units_quota: Option<u64>,
+    units_client_quota: Option<u64>,
+    units_age: Option<f64>,
 ) -> PyResult<ServerHandle> {
     let tls = match (tls_cert, tls_key) {
         (Some(certificate), Some(key)) => Some(TlsFiles { certificate, key }),
@@ -183,6 +188,12 @@ pub(crate) fn serve(
     }
     let age = store_age.map(seconds).transpose()?.unwrap_or(policy.age);
     let store = store.map(|path| PreparationStore { path, age });
+    let mut unit_policy = UnitPolicy::default();
+    unit_policy.quota = units_quota.unwrap_or(unit_policy.quota);
+    unit_policy.client_quota = units_client_quota.unwrap_or(unit_policy.client_quota);
+    if let Some(age) = units_age {
+        unit_policy.age = seconds(age)?;
+    }
     let traces = Traces::default();
     let kept = traces.clone();
     let on_session: OnSession = Arc::new(move |t: &ServerTrace| {
@@ -219,7 +230,8 @@ pub(crate) fn serve(
     let plans = plan.named();
     let started = py.detach(|| {
         let keys = keys.map(|path| KeyStore::open(&path, policy)).transpose()?.map(Arc::new);
-        let preparing = Preparing { threads, weight_memory, keys, store };
+        let units = units.map(|path| UnitStore::open(&path, unit_policy)).transpose()?.map(Arc::new);
+        let preparing = Preparing { threads, weight_memory, kept: Kept { keys, units }, store };
         if prepare_first {
             return Ok((Server::start_models(preparing.hosted(&plans)?, &options)?, preparing));
         }

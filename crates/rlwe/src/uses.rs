@@ -41,6 +41,10 @@ pub const SLOT_RERANDOMISER: Kind = Kind("re-randomiser of a slot answer");
 pub const SLOT_R: Kind = Kind("R of a slot answer");
 /// The noise that floods an answer in slots.
 pub const SLOT_FLOOD: Kind = Kind("flood of a slot answer");
+/// Prepared inferences: r, that the client's share of a layer's input is sent under.
+pub const UNIT_MASK: Kind = Kind("r of a prepared layer");
+/// Prepared inferences: the server's share s of a layer of r.
+pub const UNIT_SHARE: Kind = Kind("s of a prepared layer");
 /// CKKS: limbs of `a` of ciphertexts and keys.
 pub const CKKS_MASK: Kind = Kind("a of a CKKS ciphertext or key");
 /// CKKS: u of an encryption under the public key, of zero where weights are hidden.

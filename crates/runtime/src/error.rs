@@ -24,6 +24,9 @@ pub enum Error {
     /// A folder of what is kept between sessions cannot be used.
     #[error(transparent)]
     Store(#[from] StoreError),
+    /// Inferences that were to be prepared, or were, cannot be used.
+    #[error(transparent)]
+    Units(#[from] UnitError),
     /// `HUSHNET_SIMD` cannot be obeyed.
     #[error("{0}")]
     Environment(String),
@@ -182,6 +185,53 @@ fn join(shape: &[usize]) -> String {
     shape.iter().map(ToString::to_string).collect::<Vec<_>>().join(", ")
 }
 
+/// Why inferences are not prepared, or prepared ones not used. Nothing was run in their place.
+#[derive(Debug, thiserror::Error)]
+pub enum UnitError {
+    /// The client's folder has too few.
+    #[error("{} holds {found} prepared inferences of this model at this server, and {needed} are needed; prepare more (hushnet prepare, Connection.prepare), or infer without them", path.display())]
+    Lacking {
+        /// The client's folder of prepared inferences.
+        path: std::path::PathBuf,
+        /// Images that were to be inferred.
+        needed: usize,
+        /// Prepared inferences that are there.
+        found: usize,
+    },
+    /// No folder was named to keep them in.
+    #[error("prepared inferences are kept in a folder; name one (--folder, --prepared, prepared=)")]
+    NoFolder,
+    /// The plan has no layer that can be prepared, or is of another trust model.
+    #[error("no layer of this plan can be prepared: prepared inferences are for two-party plans with linear layers of the methods cheetah, convfhe, batch or rotation-free; infer without them")]
+    NoLayers,
+    /// The server keeps none of any client.
+    #[error("this server keeps no prepared inferences; its operator can give it a folder for them (--prepared, prepared), or infer without them")]
+    NotKept,
+    /// The server has no such unit.
+    #[error("a prepared inference is spent, out of date, or of another model of this server; prepare more (hushnet prepare, Connection.prepare), or infer without them")]
+    Unknown,
+    /// No room at the server.
+    #[error("{needed} bytes of prepared inferences do not fit beside {used} bytes that the server keeps for {whose}, of {quota}; spend some, wait until old ones are removed, or ask the operator for more room (--prepared-quota, --prepared-client-quota)")]
+    Full {
+        /// Bytes that were to be added.
+        needed: u64,
+        /// Bytes that are there already.
+        used: u64,
+        /// Bytes that may be there together.
+        quota: u64,
+        /// Whose units these bytes belong to.
+        whose: &'static str,
+    },
+    /// The file system refuses a party's folder.
+    #[error("prepared inferences cannot be kept in {}: {source}; make room, or choose another folder", path.display())]
+    Folder {
+        /// The folder of the party.
+        path: std::path::PathBuf,
+        /// What the system said of it.
+        source: std::io::Error,
+    },
+}
+
 /// How a peer broke the protocol, or that it says that we did.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum ProtocolError {
@@ -284,6 +334,8 @@ pub mod code {
     pub const MODEL: u32 = 8;
     /// The client has shown no token that the server knows.
     pub const TOKEN: u32 = 9;
+    /// Prepared inferences are not kept, or not known, or there is no room for more.
+    pub const UNITS: u32 = 10;
 }
 
 impl Error {
@@ -294,6 +346,12 @@ impl Error {
             Self::Protocol(e @ ProtocolError::NoModel { .. }) => (code::MODEL, e.to_string()),
             Self::Protocol(e @ ProtocolError::Unauthorized) => (code::TOKEN, e.to_string()),
             Self::Protocol(e) => (code::PROTOCOL, e.to_string()),
+            // How much others have at the server is not told.
+            Self::Units(UnitError::Full { .. }) => (
+                code::UNITS,
+                "there is no room for so many prepared inferences; spend some, or prepare fewer".into(),
+            ),
+            Self::Units(e @ (UnitError::NotKept | UnitError::Unknown)) => (code::UNITS, e.to_string()),
             Self::Transport(TransportError::Timeout { .. }) => {
                 (code::TIMEOUT, "nothing was heard for too long".into())
             }
@@ -307,7 +365,7 @@ impl Error {
                 (code::INTERNAL, "internal error".into())
             }
             Self::Plan(_) => (code::PLAN, "the plan was refused".into()),
-            Self::Range(_) | Self::Input(_) | Self::Store(_) | Self::Cancelled => {
+            Self::Range(_) | Self::Input(_) | Self::Store(_) | Self::Units(_) | Self::Cancelled => {
                 (code::ABORTED, "the client gave up".into())
             }
         }

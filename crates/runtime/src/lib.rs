@@ -27,7 +27,7 @@ pub mod wire;
 
 pub use client_aided::{Client, ClientOptions, ServerPlan};
 pub use compute::Compute;
-pub use error::{Error, InputError, ProtocolError, TransportError};
+pub use error::{Error, InputError, ProtocolError, TransportError, UnitError};
 pub use io::{Input, Marked, OnProgress, Output, Progress};
 pub use plan::{Limits, Plan, PlanError, PlanOptions};
 pub use program::{InputData, RangeError};

@@ -26,6 +26,8 @@ def _summary(result: hushnet.Result) -> dict[str, Any]:
             "outputs": {name: list(value.shape) for name, value in result.outputs.items()},
             "rows_out_of_range": list(result.out_of_range),
         }
+        # what these images cost before, never hidden
+        | ({"prepared": trace["prepared"]} if "prepared" in trace else {})
         | checked
         | ({"labels": {k: v.tolist() for k, v in result.labels.items()}} if result.labels else {})
     )
@@ -61,6 +63,13 @@ def finish(
         f"({_pace(summary['images_per_second'])}), "
         f"{up:.4f} MB up and {down:.4f} MB down an image."
     )
+    if "prepared" in summary:
+        before = summary["prepared"]
+        up, down = (before[k] / summary["images"] / 1e6 for k in ("bytes_up", "bytes_down"))
+        out.print(
+            f"Prepared before, in {before['seconds']:.3f} s: {up:.4f} MB up and {down:.4f} MB down an image.",
+            highlight=False,
+        )
     for reach in summary.get("out_of_range", []):
         out.print(
             f"The operand of the polynomial at '{reach['tensor']}' reaches {reach['largest']:.4g}, beyond its range of "

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import random
 import time
@@ -13,7 +14,7 @@ import typer
 
 import hushnet
 from hushnet.cli.answers import finish
-from hushnet.cli.common import ARRAYS, check_output, count, err, read_arrays, sentence
+from hushnet.cli.common import ARRAYS, check_output, count, counted, emit, err, out, read_arrays, sentence
 from hushnet.cli.options import NON_INTERACTIVE, TWO_PARTY, Json, Labels, StrictRows, Threads, Trace
 from hushnet.cli.progress import layer_bars
 from hushnet.report import expected
@@ -57,6 +58,11 @@ def infer(
     max_memory: float | None = typer.Option(
         None, help="GiB that the client may take for the server's plan (default 32).", min=0
     ),
+    prepared: Path | None = typer.Option(
+        None,
+        help="Spend inferences that `hushnet prepare` has left in this folder, one for every image.",
+        rich_help_panel=TWO_PARTY,
+    ),
     plan_digest: str | None = typer.Option(
         None, help="Refuse a public plan of another SHA-256.", rich_help_panel=TWO_PARTY
     ),
@@ -90,6 +96,7 @@ def infer(
         "cert": cert,
     }
     options |= {"setups_days": setups_days, "plan_digest": plan_digest, "keys": keys, "plan": plan}
+    options["prepared"] = prepared
     options |= {
         name: int(gib * 2**30)
         for name, gib in (("setups_quota", setups_quota), ("max_memory", max_memory))
@@ -104,6 +111,71 @@ def infer(
 
     result = retried(once, retry)
     finish(result, output, trace, as_json, strict=strict_rows, labels=labels)
+
+
+def prepare(
+    url: str = typer.Argument(..., help="Address of the server, as `hushnet infer` takes it."),
+    number: int = typer.Option(
+        ..., "-n", "--number", min=1, help="Inferences to prepare: one for every image to come."
+    ),
+    folder: Path = typer.Option(
+        ..., "--folder", help="Where this client's half of them is kept, for `infer --prepared`."
+    ),
+    ca: Path | None = typer.Option(
+        None, help="Trust this authority, or this certificate that is signed by itself (PEM)."
+    ),
+    cert: tuple[Path, Path] | None = typer.Option(
+        None, help="Certificate and key (PEM) to show to servers that ask clients for them."
+    ),
+    model: str | None = typer.Option(
+        None, help="The model to ask for, where the server has several; hush://host/NAME says it, too."
+    ),
+    token_file: Path | None = typer.Option(
+        None, help="File with the token that the server asks for; without it the variable HUSHNET_TOKEN, if it is set."
+    ),
+    retry: int = typer.Option(0, min=0, help="Times to try again when the server is full."),
+    insecure_tls: bool = typer.Option(False, "--insecure-tls", help="Do not check the server's certificate."),
+    setups: Path | None = typer.Option(None, help="Folder to keep set-ups in for the next session."),
+    max_memory: float | None = typer.Option(
+        None, help="GiB that the client may take for the server's plan (default 32).", min=0
+    ),
+    threads: int | None = Threads,
+    trace: Path | None = Trace,
+    as_json: bool = Json,
+) -> None:
+    """Do the linear layers' work of inferences before their inputs are known (two-party plans)."""
+    check_output(trace)
+    options: dict[str, Any] = {
+        "ca": str(ca) if ca else None,
+        "insecure_tls": insecure_tls,
+        "threads": threads,
+        "setups": setups,
+        "model": model,
+        "token": _token(token_file),
+        "cert": cert,
+        "prepared": folder,
+    }
+    if max_memory is not None:
+        options["max_memory"] = int(max_memory * 2**30)
+
+    def once() -> tuple[dict[str, Any], int]:
+        with _connected(url, options) as connection:
+            told = connection.prepare(number)
+            return told, connection.prepared or 0
+
+    told, held = retried(once, retry)
+    if trace:
+        trace.write_text(json.dumps(told, indent=1))
+    summary = {name: told[name] for name in ("units", "seconds", "bytes_up", "bytes_down")} | {"prepared": held}
+    if as_json:
+        emit(summary)
+        return
+    up, down = (told[k] / number / 1e6 for k in ("bytes_up", "bytes_down"))
+    out.print(
+        f"{counted(number, 'inference')} prepared in {told['seconds']:.3f} s, {up:.4f} MB up and {down:.4f} MB down "
+        f"each. {folder} holds {held} for this server.",
+        highlight=False,
+    )
 
 
 def retried(once: Callable[[], Answer], times: int) -> Answer:

@@ -1,4 +1,4 @@
-"""``hushnet``: compile, check, compare, explain, run, serve, infer, bench, demo, measure-machine, zoo."""
+"""``hushnet``: compile, check, compare, explain, run, serve, prepare, infer, bench, demo, measure-machine, zoo."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from hushnet.cli.compare import compare
 from hushnet.cli.compile import compile_
 from hushnet.cli.demo import demo
 from hushnet.cli.explain import explain
-from hushnet.cli.infer import infer
+from hushnet.cli.infer import infer, prepare
 from hushnet.cli.machine import calibrate, measure_machine
 from hushnet.cli.run import run
 from hushnet.cli.serve import serve
@@ -68,6 +68,7 @@ VERBS: dict[str, Callable[..., None]] = {
     "explain": explain,
     "run": run,
     "serve": serve,
+    "prepare": prepare,
     "infer": infer,
     "bench": bench,
     "demo": demo,

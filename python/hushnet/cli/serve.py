@@ -128,6 +128,23 @@ def serve(
         help="Preparations that no server was started with for so long are removed (default 30).",
         rich_help_panel=TWO_PARTY,
     ),
+    prepared: Path | None = typer.Option(
+        None,
+        help="Let clients prepare inferences, and keep this server's half of them in this folder.",
+        rich_help_panel=TWO_PARTY,
+    ),
+    prepared_quota: float | None = typer.Option(
+        None, min=0.0, help="GiB of all prepared inferences (default 64).", rich_help_panel=TWO_PARTY
+    ),
+    prepared_client_quota: float | None = typer.Option(
+        None, min=0.0, help="GiB of those of one client (default 4).", rich_help_panel=TWO_PARTY
+    ),
+    prepared_days: float | None = typer.Option(
+        None,
+        min=0.001,
+        help="Prepared inferences that nobody has used for so long are removed (default 30).",
+        rich_help_panel=TWO_PARTY,
+    ),
     weight_memory: float | None = typer.Option(
         None, min=0.0, help="GiB for weights in evaluation form (default 2).", rich_help_panel=TWO_PARTY
     ),
@@ -192,6 +209,8 @@ def serve(
         "prepare_first": prepare_first,
         "store": store,
         "store_days": store_days,
+        "prepared": prepared,
+        "prepared_days": prepared_days,
         "reports": spans is not None,
     }
     if web:
@@ -204,6 +223,8 @@ def serve(
             ("hourly_bytes_per_peer", hourly_traffic_per_peer),
             ("hourly_bytes", hourly_traffic),
             ("keys_quota", keys_quota),
+            ("prepared_quota", prepared_quota),
+            ("prepared_client_quota", prepared_client_quota),
         )
         if gib is not None
     }

@@ -97,6 +97,7 @@ def explain(plan: Plan, trace: Mapping[str, Any] | None = None, network: str | N
             **predicted,
             "seconds": cost.seconds(found.total, found.compute, network_of),
             "bytes_per_image": (found.total.up + found.total.down) / images,
+            **_prepared(found),
         },
         "answers": answers(predicted),
         "error": {},
@@ -114,6 +115,23 @@ def explain(plan: Plan, trace: Mapping[str, Any] | None = None, network: str | N
     if trace is not None:
         report["measured"] = {k: v for k, v in trace.items() if k != "stages"}
     return report
+
+
+def _prepared(found: cost.Account) -> dict[str, Any]:
+    """What the same images send where they were prepared: before, and with them; and what each party keeps of one.
+
+    Both are exact, apart from the set-ups of the two sessions.
+    """
+    if found.prepared is None:
+        return {}
+    told = found.prepared
+    phases = {
+        f"{name}_{way}": told[name][way]
+        for name in ("offline", "online")
+        for way in ("bytes_up", "bytes_down", "rounds")
+    }
+    kept = {name: told[name] for name in ("client_bytes", "server_bytes", "unprepared")}
+    return {"prepared": phases | kept}
 
 
 def _parameters(plan: Plan, layers: Sequence[Report]) -> dict[str, Any]:
@@ -362,6 +380,15 @@ def totals(report: Report, size: Any, seconds: Any) -> Table:
     )
     table.add_row("Once a session", f"{size(t['setup_bytes'])} ({t['extension']})")
     table.add_row("Rounds", f"{t['rounds']} messages that depend on each other")
+    if "prepared" in t:
+        p = t["prepared"]
+        before, then = (size(p[f"{name}_bytes_up"] + p[f"{name}_bytes_down"]) for name in ("offline", "online"))
+        left = f"; {len(p['unprepared'])} stages cannot be prepared" if p["unprepared"] else ""
+        table.add_row(
+            "Prepared",
+            f"{before} before, {then} in {p['online_rounds']} rounds with the input; of one image the client keeps "
+            f"{size(p['client_bytes'])}, the server {size(p['server_bytes'])}{left}",
+        )
     server = f", server {size(t['server_peak_memory_bytes'])}" if "server_peak_memory_bytes" in t else ""
     table.add_row("Memory", f"client {size(t['client_peak_memory_bytes'])}{server}")
     return table

@@ -5,7 +5,9 @@ use super::{assert_found, assert_once, nets, recorded, Needs};
 use hushnet_mpc::{memory_pair, uses as ot, Channel, MemoryChannel, OtKind, SilentSize, Stats};
 use hushnet_ring::ledger::{Kind, Recording, Report, ENTROPY, GENERATOR};
 use hushnet_rlwe::uses;
-use hushnet_runtime::two_party::{TwoPartyClient, TwoPartyModel, TwoPartyOptions, LINEAR_METHODS};
+use hushnet_runtime::two_party::{
+    TwoPartyClient, TwoPartyModel, TwoPartyOptions, UnitPolicy, UnitStore, LINEAR_METHODS,
+};
 use hushnet_runtime::{ClientSession, Compute, Input, InputData};
 use std::ops::ControlFlow;
 use std::sync::{Arc, Mutex};
@@ -244,6 +246,50 @@ fn continued_set_ups_repeat_the_same_messages_and_nothing_else() {
     assert!(lengths[1] < lengths[2] && lengths[2] <= lengths[0] && lengths[0] == lengths[3], "{lengths:?}");
     // Twice the number of polynomials, and half of it: one client after the other had them made anew.
     assert_once("kept set-ups", &report, &all(&[OTS, ROTATION_FREE, &[(uses::ONE_POLY_SETUP, 20)]]));
+}
+
+/// Prepares five inferences and spends them, in sessions of their own.
+fn prepared(net: &Net, method: &str) {
+    let folder = std::env::temp_dir().join(format!("hushnet-masks-units-{method}-{}", std::process::id()));
+    let _ = std::fs::remove_dir_all(&folder);
+    let model = model(net);
+    let plan = model.plan();
+    let store = UnitStore::open(&folder.join("server"), UnitPolicy::default()).unwrap();
+    let options = TwoPartyOptions { units: Some(folder.join("client")), ..options(OtKind::SoftSpoken, 2) };
+    for preparing in [true, false] {
+        let (far, near) = memory_pair();
+        std::thread::scope(|scope| {
+            let served = scope.spawn(|| model.serve_units(Box::new(far), &store, &mut |_| {}));
+            let mut client = TwoPartyClient::open(Box::new(near), options.clone()).unwrap();
+            if preparing {
+                client.prepare(5, &mut |_| ControlFlow::Continue(())).unwrap();
+            } else {
+                let shape = [&[5], plan.tensors()[plan.inputs()[0].tensor].shape.as_slice()].concat();
+                let data = vec![0.4; shape.iter().product()];
+                let input = Input { name: "image", shape, data: InputData::F64(&data) };
+                // A planted r makes values that leave their range.
+                client.infer_marked(&[input], &mut |_| ControlFlow::Continue(())).unwrap();
+            }
+            client.close().unwrap();
+            served.join().unwrap().unwrap();
+        });
+    }
+    let _ = std::fs::remove_dir_all(&folder);
+}
+
+/// Over preparation and inference: r meets one image, s one product, and what the methods use for r is used once.
+#[test]
+fn prepared_inferences_use_every_mask_once() {
+    let units: Needs<'_> = &[(uses::UNIT_MASK, 3 * (160 / 32 + 80 / 32)), (uses::UNIT_SHARE, 6)];
+    for (method, needs) in [("cheetah", CHEETAH), ("batch", BATCH), ("rotation-free", ROTATION_FREE)] {
+        let net = nets::classifier(&[method], "ot");
+        let ((), report) = recorded(|| prepared(&net, method));
+        assert_once(&format!("prepared, {method}"), &report, &all(&[&OTS[..2], needs, units]));
+    }
+    let net = nets::classifier(&["cheetah"], "ot");
+    let recording = Recording::start().plant(uses::UNIT_MASK, 2..3);
+    prepared(&net, "planted");
+    assert_found("r of two images", &recording.finish(), &[uses::UNIT_MASK]);
 }
 
 /// Runs cheetah on two images with a planted failure; the opened values are what they are without it.

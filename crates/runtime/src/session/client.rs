@@ -3,7 +3,7 @@
 use super::AnyPlan;
 use crate::channel::{send_failure, Channel, Introduction};
 use crate::client_aided::{Client, ClientOptions};
-use crate::error::{check_environment, Error, TransportError};
+use crate::error::{check_environment, Error, TransportError, UnitError};
 use crate::io::{self, Input, Marked, OnProgress, Output, RangeError};
 use crate::non_interactive::{KeyFolder, NonInteractiveClient, NonInteractiveOptions};
 use crate::plan::{Limits, PlanError, PlanOptions};
@@ -151,6 +151,28 @@ impl AnyClient {
         raised(self.infer_marked(inputs, progress)?)
     }
 
+    /// Prepares so many inferences ahead ([`TwoPartyClient::prepare`]).
+    ///
+    /// # Errors
+    /// [`UnitError::NoLayers`] for plans that are not two-party; otherwise as there.
+    pub fn prepare(&mut self, count: usize, progress: &mut OnProgress<'_>) -> Result<Box<dyn Report>, Error> {
+        match self {
+            Self::TwoParty(c) => Ok(Box::new(c.prepare(count, progress)?)),
+            Self::ClientAided(_) | Self::NonInteractive(_) => Err(UnitError::NoLayers.into()),
+        }
+    }
+
+    /// Inferences that the client's folder has prepared for this server and plan; `None` without a folder.
+    ///
+    /// # Errors
+    /// [`UnitError::Folder`] when the file system refuses.
+    pub fn units(&self) -> Result<Option<usize>, Error> {
+        match self {
+            Self::TwoParty(c) => c.units(),
+            Self::ClientAided(_) | Self::NonInteractive(_) => Ok(None),
+        }
+    }
+
     /// [`Self::infer`] with values outside of their ranges beside the outputs.
     ///
     /// # Errors
@@ -228,6 +250,11 @@ pub fn open_keeping(
 ) -> Result<AnyClient, Error> {
     let plan = receive_plan(channel.as_mut(), &batch.plan, AnyPlan::from_bytes)?;
     if let Err(e) = expected(&plan, batch.expected) {
+        send_failure(channel.as_mut(), &e);
+        return Err(e);
+    }
+    if two_party.units.is_some() && !matches!(plan, AnyPlan::TwoParty(_)) {
+        let e = Error::from(UnitError::NoLayers);
         send_failure(channel.as_mut(), &e);
         return Err(e);
     }

@@ -12,7 +12,7 @@ use sha2::{Digest, Sha256};
 use std::path::Path;
 
 pub use client::{open, open_keeping, AnyClient, ClientSession};
-pub use server::{AnyModel, Served, SessionEvent, SessionMemory, Waiting};
+pub use server::{AnyModel, Kept, Served, SessionEvent, SessionMemory, Waiting};
 
 /// A checked plan of any trust model, complete or public part. Copies share what they hold.
 #[derive(Clone, Debug)]

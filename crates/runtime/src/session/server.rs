@@ -8,8 +8,9 @@ use crate::error::{Error, ProtocolError};
 use crate::non_interactive::{KeepingKeys, KeyStore, NonInteractiveModel};
 use crate::pending::{Preparation, Promise, Work};
 use crate::trace::ServerTrace;
+use crate::two_party::frames::KeepingUnits;
 use crate::two_party::server::DEFAULT_WEIGHT_BYTES;
-use crate::two_party::{PreparationStore, TwoPartyModel};
+use crate::two_party::{PreparationStore, TwoPartyModel, UnitStore};
 use crate::wire::{Frame, Hello, Kind, PROTOCOL};
 use std::sync::Arc;
 
@@ -106,6 +107,15 @@ pub(crate) fn welcome(channel: &mut dyn Channel, plan: &Frame) -> Result<(), Err
     Ok(channel.send(plan.clone())?)
 }
 
+/// What a server keeps of its clients; each is of one trust model, and the others need none.
+#[derive(Clone, Default)]
+pub struct Kept {
+    /// Evaluation keys of clients (non-interactive).
+    pub keys: Option<Arc<KeyStore>>,
+    /// The server's half of prepared inferences (two-party).
+    pub units: Option<Arc<UnitStore>>,
+}
+
 /// A prepared plan, by its trust model. Copies share the weights.
 #[derive(Clone)]
 pub enum AnyModel {
@@ -178,11 +188,12 @@ impl AnyModel {
         }
     }
 
-    /// [`Self::served`], with a store of evaluation keys for clients of non-interactive plans; the others have none.
+    /// [`Self::served`], with what a server keeps of its clients.
     #[must_use]
-    pub fn served_keeping(&self, store: Option<Arc<KeyStore>>) -> Arc<dyn Served> {
-        match (self, store) {
-            (Self::NonInteractive(model), Some(store)) => Arc::new(KeepingKeys::new(model.clone(), store)),
+    pub fn served_keeping(&self, kept: Kept) -> Arc<dyn Served> {
+        match (self, kept.keys, kept.units) {
+            (Self::NonInteractive(model), Some(keys), _) => Arc::new(KeepingKeys::new(model.clone(), keys)),
+            (Self::TwoParty(model), _, Some(units)) => Arc::new(KeepingUnits::new(model.clone(), units)),
             _ => self.served(),
         }
     }

@@ -3,7 +3,7 @@
 use super::histogram::{family, label, Histogram, BYTES, SECONDS};
 use super::models::Model;
 use super::slots::{Count, Slots};
-use crate::error::{Error, ProtocolError, TransportError};
+use crate::error::{Error, ProtocolError, TransportError, UnitError};
 use crate::trace::ServerTrace;
 use std::collections::BTreeMap;
 use std::fmt::Write;
@@ -120,7 +120,8 @@ impl Metrics {
     pub(super) fn count(&self, error: &Error) {
         let counter = match error {
             Error::Protocol(ProtocolError::Unauthorized) => &self.unauthorized,
-            Error::Protocol(_) | Error::Input(_) | Error::Range(_) | Error::Cancelled => {
+            Error::Units(UnitError::Folder { .. }) => &self.internal_errors,
+            Error::Protocol(_) | Error::Input(_) | Error::Range(_) | Error::Units(_) | Error::Cancelled => {
                 &self.protocol_errors
             }
             Error::Transport(TransportError::Busy { .. } | TransportError::Limited { .. }) => &self.refused,

@@ -1,6 +1,6 @@
 //! What is told of a session that has ended: times and counts, for operators.
 
-use crate::error::{Error, ProtocolError, TransportError};
+use crate::error::{Error, ProtocolError, TransportError, UnitError};
 use serde::Serialize;
 use std::time::{SystemTime, UNIX_EPOCH};
 
@@ -45,7 +45,8 @@ pub(super) fn since_1970(time: SystemTime) -> u64 {
 pub(super) fn kind(error: &Error) -> &'static str {
     match error {
         Error::Protocol(ProtocolError::Peer { .. }) | Error::Cancelled => "given up",
-        Error::Protocol(_) | Error::Input(_) | Error::Range(_) => "protocol",
+        Error::Units(UnitError::Folder { .. }) => "internal",
+        Error::Protocol(_) | Error::Input(_) | Error::Range(_) | Error::Units(_) => "protocol",
         Error::Transport(TransportError::Busy { .. } | TransportError::Limited { .. }) => "refused",
         Error::Transport(TransportError::Timeout { .. }) => "timeout",
         Error::Transport(TransportError::Shutdown) => "stopping",

@@ -1,7 +1,7 @@
 //! The client: owns the inputs and the secret key, holds one share of everything between.
 
 use super::cost::{self, Account};
-use super::handshake;
+use super::handshake::{self, Begin, Task};
 use super::memory;
 use super::meter::{Metered, Waited};
 use super::methods::{self, ClientHalf, Job, Layers, Opening};
@@ -10,8 +10,10 @@ use super::plan::{Kind, Stage, TwoPartyPlan};
 use super::shares::Shares;
 use super::stored::{Folder, Policy};
 use super::trace::{Gauge, Phase, TwoPartyTrace};
+use super::units::client::{self as unit_client, ClientUnit, UnitCost, UnitFolder};
+use super::units::{self, Parts};
 use crate::compute::Compute;
-use crate::error::{Error, StoreError, TransportError};
+use crate::error::{Error, StoreError, TransportError, UnitError};
 use crate::io::{self, Input, Marked, OnProgress, Progress};
 use crate::plan::spec::Reveal;
 use crate::plan::{self, Plan, PlanError, PlanOptions, TensorKind};
@@ -48,6 +50,9 @@ pub struct TwoPartyOptions {
     pub setups_policy: Policy,
     /// The server's address, as far as known: a folder keeps the set-ups of different servers apart.
     pub server: Option<String>,
+    /// A folder of prepared inferences: [`TwoPartyClient::prepare`] adds to it, and every inference spends one for each image; `None`: inferences run as
+    /// they are.
+    pub units: Option<PathBuf>,
     /// The digest ([`TwoPartyPlan::digest`]) that the public plan must have: with one learnt elsewhere, no server can hand this client a plan
     /// made for it alone.
     pub plan_digest: Option<[u8; 32]>,
@@ -66,6 +71,8 @@ pub struct TwoPartyClient {
     account: Account,
     kind: OtKind,
     setup: Phase,
+    parts: Parts,
+    units: Option<UnitFolder>,
 }
 
 /// One group of images in work.
@@ -74,6 +81,8 @@ struct Group<'a> {
     monitor: Monitor,
     shares: Shares,
     seeds: Vec<[u8; 32]>,
+    /// Spent for this group; empty: it runs as it is.
+    units: Vec<ClientUnit>,
 }
 
 impl TwoPartyClient {
@@ -106,6 +115,8 @@ impl TwoPartyClient {
         let layers = options.compute.run(|| Layers::new(&plan))?;
         memory::of_session(&plan, &layers, 1, options.setups.is_some()).check(&options.plan.limits)?;
         let folder = open_folder(&plan, &layers, &options, &digest)?;
+        let parts = Parts::new(&plan);
+        let units = open_units(&options, &digest, &parts)?;
         let group = group_size(&plan, &layers, &options, options.expected_images.unwrap_or(1));
         let kind = options.ot.unwrap_or_else(|| cost::choose(&plan, &layers, group));
         let (mut channel, waited) = Metered::new(channel);
@@ -128,7 +139,7 @@ impl TwoPartyClient {
         let mut setup = Phase::default();
         gauge.stop(session.stats(), account.setup(&layers, &held), &mut setup);
         let session = Some(session);
-        Ok(Self { session, waited, plan, options, layers, keys, account, kind, setup })
+        Ok(Self { session, waited, plan, options, layers, keys, account, kind, setup, parts, units })
     }
 
     /// The checked plan that the server of this session sent.
@@ -141,6 +152,127 @@ impl TwoPartyClient {
     #[must_use]
     pub fn ot(&self) -> OtKind {
         self.kind
+    }
+
+    /// Prepares so many inferences with the server and adds them to the folder of [`TwoPartyOptions::units`]: all that linear layers need beside the input.
+    ///
+    /// # Errors
+    /// [`UnitError`] without a folder, where nothing can be prepared, and where one party has no room; otherwise transport and protocol. Units that were
+    /// whole before an error stay in the folder. The session is closed by an error.
+    pub fn prepare(&mut self, count: usize, progress: &mut OnProgress<'_>) -> Result<TwoPartyTrace, Error> {
+        if self.units.is_none() {
+            return Err(UnitError::NoFolder.into());
+        }
+        let mut session = self.session.take().ok_or(TransportError::Closed)?;
+        let plan = self.plan.clone();
+        let tiles = |i: usize| self.layers.tiles(i);
+        let threads = self.options.compute.threads();
+        let mut trace = TwoPartyTrace::new(&plan, Party::One, self.kind, threads, tiles);
+        trace.setup = self.setup;
+        let size = group_size(&plan, &self.layers, &self.options, count);
+        let groups = count.div_ceil(size);
+        for group in 0..groups {
+            let images = size.min(count - group * size);
+            let mut report = |stage: usize, name: &str, tiles: usize| {
+                let (blocks, stages) = (groups, plan.stages().len());
+                progress(&Progress { block: group, blocks, stage, stages, name, tile: 0, tiles }).is_break()
+            };
+            self.prepare_group(&mut session, &plan, images, &mut trace, &mut report)?;
+        }
+        (trace.units, trace.groups) = (count, groups);
+        trace.finish();
+        self.session = Some(session);
+        Ok(trace)
+    }
+
+    /// How many prepared inferences of this server and plan the folder holds; `None` without a folder.
+    ///
+    /// # Errors
+    /// [`UnitError::Folder`] when the file system refuses.
+    pub fn units(&self) -> Result<Option<usize>, Error> {
+        self.units.as_ref().map(UnitFolder::count).transpose()
+    }
+
+    fn prepare_group(
+        &mut self,
+        session: &mut Session,
+        plan: &TwoPartyPlan,
+        images: usize,
+        trace: &mut TwoPartyTrace,
+        stopped: &mut dyn FnMut(usize, &str, usize) -> bool,
+    ) -> Result<(), Error> {
+        let Some(folder) = &self.units else { return Err(UnitError::NoFolder.into()) };
+        let mut made = (0..images).map(|_| ClientUnit::draw(&self.parts)).collect::<Result<Vec<_>, _>>()?;
+        let begin = Begin::Prepare(unit_client::claim(folder.secret(), &made, random)?);
+        let seeds = begin.seeds();
+        let mut whole = Phase::default();
+        let gauge = Gauge::start(Party::One, &self.waited, session.stats());
+        handshake::send_begin(session.channel(), &begin)?;
+        let mut predicted = self.account.begin(Task::Prepare, images);
+        for part in self.parts.iter() {
+            let index = part.stage;
+            if stopped(index, &plan.stages()[index].name, trace.stages[index].tiles * images) {
+                return Err(Error::Cancelled);
+            }
+            let own = Gauge::start(Party::One, &self.waited, session.stats());
+            let elements = plan.tensors()[part.input].elements;
+            let share = Zeroizing::new(unit_client::masks(&made, part, (elements, plan.ring())));
+            let job = Job { stage: index, share: &share, seeds: &seeds, compute: &self.options.compute };
+            let answer = Zeroizing::new(self.layers.half(&self.keys, index)?.ask(session, &job)?);
+            self.parts.store(part, &answer, made.iter_mut().map(|u| &mut u.shares))?;
+            let expected = self.account.stage(plan, &self.layers, index, images);
+            own.stop(session.stats(), expected, &mut trace.stages[index].phase);
+            predicted += expected;
+        }
+        // The server keeps its half: only now is there anything to keep.
+        let mut kept = [0];
+        session.channel().recv(&mut kept)?;
+        predicted += self.account.end(Task::Prepare);
+        gauge.stop(session.stats(), predicted, &mut whole);
+        let share = |bytes: u64| bytes.div_ceil(images as u64);
+        let cost = UnitCost {
+            seconds: whole.seconds / images as f64,
+            bytes_up: share(whole.bytes_up),
+            bytes_down: share(whole.bytes_down),
+        };
+        for unit in &mut made {
+            unit.cost = cost;
+            folder.keep(unit)?;
+        }
+        trace.total.add(&whole);
+        Ok(())
+    }
+
+    /// What a group begins with: its units are spent already.
+    fn announced(&self, work: &Group<'_>) -> Result<Begin, Error> {
+        match &self.units {
+            Some(folder) => {
+                let mut seeds = work.seeds.iter().copied();
+                let next = || seeds.next().ok_or_else(|| Error::Internal("a unit without a seed".into()));
+                Ok(Begin::Prepared(unit_client::claim(folder.secret(), &work.units, next)?))
+            }
+            None => Ok(Begin::Infer(work.seeds.clone())),
+        }
+    }
+
+    /// A prepared stage: sends x - r of the client's share x, unless a stage before has done so, and takes the share that was prepared.
+    fn prepared(
+        &self,
+        session: &mut Session,
+        plan: &TwoPartyPlan,
+        part: &units::Part,
+        work: &mut Group<'_>,
+    ) -> Result<Vec<u64>, Error> {
+        if part.first {
+            let (elements, ring) = (plan.tensors()[part.input].elements, plan.ring());
+            let masks = unit_client::online(&work.units, part, (elements, ring));
+            let own = work.shares.get(part.input)?;
+            let sent: Vec<u64> = own.iter().zip(&masks).map(|(x, r)| ring.sub(*x, *r)).collect();
+            mpc::reveal(session, &sent, ring, Party::Zero)?;
+            // r is the client's share from now on, and the server's has grown by what it was sent.
+            work.shares.replace(part.input, masks);
+        }
+        self.parts.load(part, work.units.iter().map(|u| &u.shares))
     }
 
     fn groups(
@@ -167,10 +299,16 @@ impl TwoPartyClient {
                 monitor: Monitor::new(plan.tensors().len(), count),
                 shares: Shares::new(plan, count),
                 seeds: (0..count).map(|_| random()).collect::<Result<_, _>>()?,
+                // Gone from the folder before anything of this group is sent.
+                units: self.units.as_ref().map_or(Ok(Vec::new()), |folder| folder.take(count))?,
             };
+            if self.units.is_some() {
+                trace.prepared.get_or_insert_default().add(&work.units);
+            }
             let gauge = Gauge::start(Party::One, &self.waited, session.stats());
-            handshake::send_begin(session.channel(), &work.seeds)?;
-            let mut predicted = self.account.begin(count);
+            let begin = self.announced(&work)?;
+            handshake::send_begin(session.channel(), &begin)?;
+            let mut predicted = self.account.begin(begin.task(), count);
             for (index, stage) in plan.stages().iter().enumerate() {
                 let tiles = trace.stages[index].tiles * count;
                 let p = Progress {
@@ -221,6 +359,12 @@ impl TwoPartyClient {
                 work.shares.put(output, share);
             }
             (Kind::Linear(_), Some(&input), Some(output)) => {
+                if let Some(part) = self.parts.of(index).filter(|_| !work.units.is_empty()) {
+                    let own = self.prepared(session, plan, part, work)?;
+                    work.shares.put(output, own);
+                    work.shares.free(&stage.free);
+                    return Ok(());
+                }
                 let (share, seeds) = (work.shares.get(input)?, &work.seeds);
                 let job = Job { stage: index, share, seeds, compute: &self.options.compute };
                 let own = self.layers.half(&self.keys, index)?.ask(session, &job)?;
@@ -258,6 +402,10 @@ impl Half for TwoPartyClient {
         images: usize,
         progress: &mut OnProgress<'_>,
     ) -> Result<Marked<TwoPartyTrace>, Error> {
+        if let Some(folder) = &self.units {
+            // Nothing begins that cannot end; the session stays open.
+            folder.check(images)?;
+        }
         let mut session = self.session.take().ok_or(TransportError::Closed)?;
         let plan = self.plan.clone();
         let result = self.groups(&mut session, &plan, inputs, images, progress)?;
@@ -267,7 +415,7 @@ impl Half for TwoPartyClient {
 
     fn end(&mut self) -> Result<(), Error> {
         match self.session.take() {
-            Some(mut session) => handshake::send_begin(session.channel(), &[]),
+            Some(mut session) => handshake::send_begin(session.channel(), &Begin::End),
             None => Ok(()),
         }
     }
@@ -293,6 +441,20 @@ fn random() -> Result<[u8; 32], Error> {
     Ok(seed)
 }
 
+/// The folder of prepared inferences, where one is given.
+fn open_units(
+    options: &TwoPartyOptions,
+    digest: &[u8; 32],
+    parts: &Parts,
+) -> Result<Option<UnitFolder>, Error> {
+    let Some(path) = options.units.as_deref() else { return Ok(None) };
+    if parts.bytes() == 0 {
+        return Err(UnitError::NoLayers.into());
+    }
+    let server = options.server.as_deref().unwrap_or("");
+    UnitFolder::open(path, server, digest, parts).map(Some)
+}
+
 /// The folder of set-ups, where one is given and the plan has any: with room for all of them.
 fn open_folder(
     plan: &TwoPartyPlan,
@@ -315,7 +477,16 @@ fn group_size(plan: &TwoPartyPlan, layers: &Layers, options: &TwoPartyOptions, i
     let fits = (GROUP_ELEMENTS / plan.peak_elements().max(1)).max(1);
     let fits = if plan.has_batch() { methods::group(plan) } else { fits };
     let mut size = options.group.unwrap_or(fits).min(images).clamp(1, MAX_GROUP);
-    let needs = |n| memory::of_session(plan, layers, n, options.setups.is_some()).bytes();
+    let parts = Parts::new(plan);
+    let mut unit = 0;
+    if options.units.is_some() {
+        size = size.min(parts.most());
+        // As it is, and as its file has it.
+        unit = 2 * parts.bytes() as u64;
+    }
+    let needs = |n: usize| {
+        memory::of_session(plan, layers, n, options.setups.is_some()).bytes().saturating_add(unit * n as u64)
+    };
     while size > 1 && needs(size) > options.plan.limits.memory_bytes {
         size /= 2;
     }

@@ -1,9 +1,10 @@
 //! Exact bytes and rounds of every stage, from the plan alone: what both parties' channels will count.
 
-use super::handshake::{begin_len, HELLO};
+use super::handshake::{begin_len, Task, HELLO};
 use super::methods::Layers;
 use super::nonlinear;
 use super::plan::TwoPartyPlan;
+use super::units::{self, Parts};
 use crate::error::Error;
 use crate::plan::{self, Sent};
 use hushnet_mpc::{self as mpc, Cost, CostModel, OtKind, Party, SilentSize};
@@ -104,6 +105,54 @@ pub struct Prediction {
     pub he_bytes: u64,
     /// Bytes of everything else in it.
     pub ot_bytes: u64,
+    /// The same images with units that were prepared; `None` where nothing can be prepared.
+    pub prepared: Option<PreparedPrediction>,
+}
+
+/// Predicted traffic of a group of inferences that are prepared, apart from the set-ups of the two sessions.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct PreparedPrediction {
+    /// Before the images are known: the exchange that prepares as many units.
+    pub offline: PhaseCost,
+    /// With the images, the announcement included.
+    pub online: PhaseCost,
+    /// With the images, stage by stage.
+    pub stages: Vec<PhaseCost>,
+    /// Bytes that the server keeps of each unit.
+    pub server_bytes: u64,
+    /// Bytes that the client keeps of each unit.
+    pub client_bytes: u64,
+    /// Stages whose ciphertexts travel with the image as ever: what cannot be prepared.
+    pub unprepared: Vec<usize>,
+}
+
+/// Traffic of so many images that are prepared and then inferred, each in one group; `None` where no stage can be prepared.
+fn prepared(plan: &TwoPartyPlan, layers: &Layers, kind: OtKind, images: usize) -> Option<PreparedPrediction> {
+    let parts = Parts::new(plan);
+    if parts.bytes() == 0 {
+        return None;
+    }
+    let run = |task| {
+        let mut account = Account::new(kind);
+        account.setup(layers, &[]);
+        let mut total = account.begin(task, images);
+        let indices = 0..plan.stages().len();
+        let stages: Vec<PhaseCost> = indices.map(|i| account.stage(plan, layers, i, images)).collect();
+        stages.iter().for_each(|s| total += *s);
+        total += account.end(task);
+        (total, stages)
+    };
+    let (offline, _) = run(Task::Prepare);
+    let (online, stages) = run(Task::Prepared);
+    let unprepared = layers.shapes().map(|(i, _)| i).filter(|i| parts.of(*i).is_none()).collect();
+    Some(PreparedPrediction {
+        offline,
+        online,
+        stages,
+        server_bytes: units::server::file_bytes(&parts),
+        client_bytes: units::client::file_bytes(&parts),
+        unprepared,
+    })
 }
 
 /// Predicts a session that runs one group of `images` images with an OT extension.
@@ -111,7 +160,7 @@ pub struct Prediction {
 pub fn predict(plan: &TwoPartyPlan, layers: &Layers, kind: OtKind, images: usize) -> Prediction {
     let mut account = Account::new(kind);
     let setup = account.setup(layers, &[]);
-    let begin = account.begin(images);
+    let begin = account.begin(Task::Infer, images);
     let mut extensions = Vec::with_capacity(plan.stages().len());
     let mut gates = Vec::with_capacity(plan.stages().len());
     let (stages, ahead): (Vec<PhaseCost>, Vec<PhaseCost>) = (0..plan.stages().len())
@@ -136,6 +185,7 @@ pub fn predict(plan: &TwoPartyPlan, layers: &Layers, kind: OtKind, images: usize
         gates,
         he_bytes,
         ot_bytes: total.bytes() - he_bytes,
+        prepared: prepared(plan, layers, kind, images),
     }
 }
 
@@ -144,8 +194,11 @@ pub fn predict(plan: &TwoPartyPlan, layers: &Layers, kind: OtKind, images: usize
 #[must_use]
 pub fn choose(plan: &TwoPartyPlan, layers: &Layers, images: usize) -> OtKind {
     let bytes = |kind: &OtKind| {
-        let p = predict(plan, layers, *kind, images);
-        p.setup.bytes() + p.total.bytes()
+        let mut account = Account::new(*kind);
+        let mut total = account.setup(layers, &[]);
+        total += account.begin(Task::Infer, images);
+        (0..plan.stages().len()).for_each(|i| total += account.stage(plan, layers, i, images));
+        total.bytes()
     };
     let silent = OtKind::Silent(SilentSize::Small);
     [silent, OtKind::SoftSpoken].into_iter().min_by_key(bytes).unwrap_or(silent)
@@ -178,11 +231,26 @@ const AHEAD: [u64; 2] = [1 << 24, 1 << 18];
 pub(super) struct Account {
     model: CostModel,
     kind: OtKind,
+    /// Of the group in work.
+    task: Task,
 }
 
 impl Account {
     pub(super) fn new(kind: OtKind) -> Self {
-        Self { model: CostModel::new(kind), kind }
+        Self { model: CostModel::new(kind), kind, task: Task::Infer }
+    }
+
+    /// Whether ciphertexts of a stage travel in the group in work.
+    fn travels(&self, plan: &TwoPartyPlan, layers: &Layers, index: usize) -> bool {
+        layers.shape(index).is_some()
+            && (self.task != Task::Prepared || !units::prepares(&plan.stages()[index]))
+    }
+
+    /// Whether OTs are ensured at the end of a stage: in front of ciphertexts, and in front of the first layer where none travel.
+    fn ensures(&self, plan: &TwoPartyPlan, layers: &Layers, index: usize) -> bool {
+        let next = index + 1;
+        let first = || (0..next).all(|i| layers.shape(i).is_none());
+        layers.shape(next).is_some() && (self.travels(plan, layers, next) || first())
     }
 
     /// OTs to ensure at the end of a stage, `[d]` with party d as their sender: where ciphertexts follow, those that protocols draw between them and
@@ -194,15 +262,17 @@ impl Account {
         index: usize,
         images: usize,
     ) -> [u64; 2] {
-        if layers.shape(index + 1).is_none() {
+        if self.task == Task::Prepare || !self.ensures(plan, layers, index) {
             return [0; 2];
         }
         let mut drawn = CostModel::online(self.kind.default_chunk());
         for next in index + 2..plan.stages().len() {
-            if layers.shape(next).is_some() {
+            if self.travels(plan, layers, next) {
                 break;
             }
-            protocol(plan, layers, (next, images), &mut drawn);
+            if layers.shape(next).is_none() {
+                protocol(plan, layers, (next, images), &mut drawn);
+            }
         }
         let most = AHEAD[usize::from(!matches!(self.kind, OtKind::Silent(_)))];
         drawn.drawn().map(|n| n.min(most))
@@ -229,8 +299,15 @@ impl Account {
         (0..plan.stages().len()).map(|index| group.stage(plan, layers, index, images).bytes_up).sum()
     }
 
-    pub(super) fn begin(&mut self, images: usize) -> PhaseCost {
-        self.count(|m| m.message(Party::One, begin_len(images) as u64))
+    /// The announcement of a group, and from now on its stages.
+    pub(super) fn begin(&mut self, task: Task, images: usize) -> PhaseCost {
+        self.task = task;
+        self.count(|m| m.message(Party::One, begin_len(task, images) as u64))
+    }
+
+    /// What ends a group: the server says that it keeps the units.
+    pub(super) fn end(&mut self, task: Task) -> PhaseCost {
+        self.count(|m| m.message(Party::Zero, u64::from(task == Task::Prepare)))
     }
 
     pub(super) fn stage(
@@ -248,7 +325,17 @@ impl Account {
     /// A stage's own messages, and those of the OTs that it ensures for later stages.
     fn parts(&mut self, plan: &TwoPartyPlan, layers: &Layers, index: usize, images: usize) -> [PhaseCost; 2] {
         let ahead = self.ahead(plan, layers, index, images);
-        let own = self.count(|m| protocol(plan, layers, (index, images), m));
+        let own = match (self.task, units::prepares(&plan.stages()[index])) {
+            (Task::Infer, _) | (Task::Prepare, true) | (Task::Prepared, false) => {
+                self.count(|m| protocol(plan, layers, (index, images), m))
+            }
+            (Task::Prepare, false) => PhaseCost::default(),
+            (Task::Prepared, true) => {
+                let first = Parts::new(plan).of(index).filter(|part| part.first).map(|part| part.input);
+                let sent = first.map_or(0, |t| plan.tensors()[t].elements * images);
+                self.count(|m| mpc::reveal_cost(m, sent, plan.ring(), Party::Zero))
+            }
+        };
         [own, self.count(|m| m.ensure(ahead))]
     }
 }

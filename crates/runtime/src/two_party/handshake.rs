@@ -1,18 +1,20 @@
 //! What the parties tell each other before the first image: which plan, which OT extension.
 //!
 //! `hello` (client, 40 bytes): magic `HN2P`, version, OT kind, two zeros, SHA-256 of the public plan's JSON. Then the set-up of
-//! the OT session, then the keys and set-ups of all linear methods in the order of [`super::methods::METHODS`]. Then for every group of images `begin`
-//! (client): their number as u32, and a fresh 32-byte seed for each; 0 images end the session.
+//! the OT session, then the keys and set-ups of all linear methods in the order of [`super::methods::METHODS`]. Then for every group `begin`
+//! (client): a number of 24 bits and a kind. Kind 0, images: a fresh 32-byte seed for each; 0 images end the session. Kind 1, units to prepare, and kind
+//! 2, images with prepared units: the token that the units belong to (16 bytes), and for each its name (16 bytes) and a seed.
 
 use super::plan::TwoPartyPlan;
-use crate::error::{Error, ProtocolError};
+use super::units::{Claim, Named};
+use crate::error::{Error, ProtocolError, UnitError};
 use hushnet_mpc::{Channel, OtKind, SilentSize};
 use sha2::{Digest, Sha256};
 
 const MAGIC: [u8; 4] = *b"HN2P";
 /// Raised when the same plan would be computed with other bytes: 4 since layouts of polynomials are chosen by their cost,
-/// 5 since OTs are ensured in front of ciphertexts and wrap-arounds are products of the client's elements.
-const VERSION: u8 = 7;
+/// 5 since OTs are ensured in front of ciphertexts and wrap-arounds are products of the client's elements, 8 since `begin` has a kind.
+const VERSION: u8 = 8;
 pub(super) const HELLO: usize = 40;
 /// Position: the number in `hello`.
 pub(super) const KINDS: [OtKind; 6] = [
@@ -70,28 +72,111 @@ pub(super) fn recv_hello(channel: &mut dyn Channel, digest: &[u8; 32]) -> Result
         .ok_or_else(|| ProtocolError::Message { kind: "two-party greeting", detail }.into())
 }
 
-pub(super) fn begin_len(images: usize) -> usize {
-    4 + 32 * images
+/// What a group of a session does.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Task {
+    /// Inferences as they are.
+    Infer,
+    /// Prepares units.
+    Prepare,
+    /// Inferences that spend units.
+    Prepared,
 }
 
-pub(super) fn send_begin(channel: &mut dyn Channel, seeds: &[[u8; 32]]) -> Result<(), Error> {
-    channel.send(&(seeds.len() as u32).to_le_bytes())?;
-    seeds.iter().try_for_each(|s| channel.send(s))?;
+/// What a client announces.
+pub(super) enum Begin {
+    /// Inferences: a seed for each.
+    Infer(Vec<[u8; 32]>),
+    /// Units to prepare.
+    Prepare(Claim),
+    /// Inferences with these units.
+    Prepared(Claim),
+    /// The session is over.
+    End,
+}
+
+impl Begin {
+    /// What will be done.
+    pub(super) fn task(&self) -> Task {
+        match self {
+            Self::Prepare(_) => Task::Prepare,
+            Self::Prepared(_) => Task::Prepared,
+            Self::Infer(_) | Self::End => Task::Infer,
+        }
+    }
+
+    /// Seeds of the images, or of the units.
+    pub(super) fn seeds(&self) -> Vec<[u8; 32]> {
+        match self {
+            Self::Infer(seeds) => seeds.clone(),
+            Self::Prepare(claim) | Self::Prepared(claim) => claim.units.iter().map(|u| u.seed).collect(),
+            Self::End => Vec::new(),
+        }
+    }
+}
+
+pub(super) fn begin_len(task: Task, images: usize) -> usize {
+    match task {
+        Task::Infer => 4 + 32 * images,
+        Task::Prepare | Task::Prepared => 4 + 16 + 48 * images,
+    }
+}
+
+pub(super) fn send_begin(channel: &mut dyn Channel, begin: &Begin) -> Result<(), Error> {
+    let (kind, count) = match begin {
+        Begin::End => (0, 0),
+        Begin::Infer(seeds) => (0, seeds.len()),
+        Begin::Prepare(claim) => (1, claim.units.len()),
+        Begin::Prepared(claim) => (2, claim.units.len()),
+    };
+    channel.send(&((count as u32) | kind << 24).to_le_bytes())?;
+    match begin {
+        Begin::End => {}
+        Begin::Infer(seeds) => seeds.iter().try_for_each(|s| channel.send(s))?,
+        Begin::Prepare(claim) | Begin::Prepared(claim) => {
+            channel.send(&claim.token)?;
+            for unit in &claim.units {
+                channel.send(&unit.id)?;
+                channel.send(&unit.seed)?;
+            }
+        }
+    }
     Ok(channel.flush()?)
 }
 
-/// Seeds of the images of the next group; empty at the end of the session.
-pub(super) fn recv_begin(channel: &mut dyn Channel, most: usize) -> Result<Vec<[u8; 32]>, Error> {
-    let mut count = [0; 4];
-    channel.recv(&mut count)?;
-    let count = u32::from_le_bytes(count) as usize;
-    if count > most {
-        let detail = format!("{count} images at once; this server takes up to {most} of this network");
+/// What the client announces next; up to `most` images, and up to `units` units: `None` where this server keeps none.
+pub(super) fn recv_begin(
+    channel: &mut dyn Channel,
+    most: usize,
+    units: Option<usize>,
+) -> Result<Begin, Error> {
+    let mut head = [0; 4];
+    channel.recv(&mut head)?;
+    let (kind, count) = (head[3], (u32::from_le_bytes(head) & 0xff_ffff) as usize);
+    let limit = match kind {
+        0 => most,
+        1 | 2 => units.ok_or(UnitError::NotKept)?,
+        _ => {
+            let detail = format!("no kind {kind} of group");
+            return Err(ProtocolError::Message { kind: "group of images", detail }.into());
+        }
+    };
+    if count > limit || kind > 0 && count == 0 {
+        let detail = format!("{count} images at once; this server takes up to {limit} of this network");
         return Err(ProtocolError::Message { kind: "group of images", detail }.into());
     }
-    let mut seeds = vec![[0; 32]; count];
-    seeds.iter_mut().try_for_each(|s| channel.recv(s))?;
-    Ok(seeds)
+    if kind == 0 {
+        let mut seeds = vec![[0; 32]; count];
+        seeds.iter_mut().try_for_each(|s| channel.recv(s))?;
+        return Ok(if count == 0 { Begin::End } else { Begin::Infer(seeds) });
+    }
+    let mut claim = Claim { token: [0; 16], units: vec![Named { id: [0; 16], seed: [0; 32] }; count] };
+    channel.recv(&mut claim.token)?;
+    for unit in &mut claim.units {
+        channel.recv(&mut unit.id)?;
+        channel.recv(&mut unit.seed)?;
+    }
+    Ok(if kind == 1 { Begin::Prepare(claim) } else { Begin::Prepared(claim) })
 }
 
 /// Sends the public plan ahead of a session, where nothing else carries it: length as u64, then the file.

@@ -12,7 +12,7 @@
 //! | how a session runs, stage by stage | `handshake`, `client`, `server`, `shares` (what both parties do alike), `frames` (over sockets) |
 //! | how a stage is computed | `methods` (weights), `matrix_product` (two shared operands), `nonlinear` (comparisons), `elementwise`, `hard_swish` (functions) |
 //! | what it costs | `cost` (bytes, rounds), `work` (processor time), `memory`, `network` |
-//! | what is kept | `stored` (the client's set-ups), `prepared` (the server's preparations) |
+//! | what is kept | `stored` (the client's set-ups), `prepared` (the server's preparations), `units` (both parties' shares of prepared inferences) |
 //! | what was measured | `trace`, `meter` |
 
 mod check;
@@ -37,6 +37,7 @@ pub mod server;
 mod shares;
 mod stored;
 mod trace;
+pub mod units;
 mod work;
 
 pub use client::{TwoPartyClient, TwoPartyOptions};
@@ -53,6 +54,8 @@ pub use reach::reach_bits;
 pub use server::TwoPartyModel;
 pub use stored::Policy as SetupPolicy;
 pub use trace::{Phase, ShareMeasures, SharesOwn, TwoPartyTrace};
+pub use units::client::UnitCost;
+pub use units::server::{UnitPolicy, UnitStore};
 pub use work::{work, Work};
 
 use crate::error::{Error, ProtocolError, TransportError};

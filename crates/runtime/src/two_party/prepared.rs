@@ -178,7 +178,7 @@ impl KeptPreparation {
 }
 
 /// Names a plan by all that its set-ups depend on: this program's version, the plan's JSON, and all weights.
-fn hash(plan: &TwoPartyPlan) -> Result<[u8; 32], PlanError> {
+pub(super) fn hash(plan: &TwoPartyPlan) -> Result<[u8; 32], PlanError> {
     let mut hash = Sha256::new_with_prefix(concat!("hushnet preparation 1 ", env!("CARGO_PKG_VERSION")));
     let json = plan.public_json()?;
     hash.update((json.len() as u64).to_le_bytes());

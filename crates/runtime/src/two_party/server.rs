@@ -1,7 +1,7 @@
 //! The server: owns the weights, holds one share of everything between; sees shapes only. No secret key type is known here.
 
-use super::cost::Account;
-use super::handshake;
+use super::cost::{Account, PhaseCost};
+use super::handshake::{self, Begin, Task};
 use super::memory;
 use super::meter::{Metered, Waited};
 use super::methods::{Job, Layers, Preparing, ServerHalf, ServerSession, Shape};
@@ -10,6 +10,8 @@ use super::plan::{Kind, Stage, TwoPartyPlan};
 use super::prepared::{KeptPreparation, PreparationStore};
 use super::shares::Shares;
 use super::trace::{Gauge, Phase, TwoPartyTrace};
+use super::units::server::UnitStore;
+use super::units::{self, Claim, Parts, WordModel};
 use crate::channel::Reserve;
 use crate::compute::Compute;
 use crate::error::Error;
@@ -21,7 +23,8 @@ use crate::tally;
 use hushnet_mpc::{self as mpc, Channel, Party, Session};
 use hushnet_ring::Prg;
 use std::collections::BTreeMap;
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
+use zeroize::Zeroizing;
 
 /// Bytes of shares that one session may hold, from which the largest group of images follows.
 const SESSION_BYTES: usize = 1 << 30;
@@ -48,6 +51,16 @@ pub struct TwoPartyModel {
     public: Vec<u8>,
     digest: [u8; 32],
     compute: Compute,
+    parts: Parts,
+    /// What prepared inferences multiply with, made when the first store of them is given.
+    words: OnceLock<WordModel>,
+}
+
+/// A group of images at the server.
+struct Served<'a> {
+    seeds: &'a [[u8; 32]],
+    /// The server's shares of the units that it spends; empty: it runs as it is.
+    units: &'a [units::Shares],
 }
 
 /// A client's public keys, by family.
@@ -91,8 +104,9 @@ impl TwoPartyModel {
         let preparation = plan.sets_up().then(kept).transpose()?;
         let json = plan.served_json(preparation.as_ref().map(KeptPreparation::name).as_deref())?;
         let (public, digest) = (plan::encode(&json, &BTreeMap::new())?, handshake::digest(&json));
-        let (plan, weights) = (plan.clone(), Pending::new());
-        Ok(Self { plan, layers, weights, preparation, public, digest, compute })
+        let (plan, weights, parts) = (plan.clone(), Pending::new(), Parts::new(plan));
+        let words = OnceLock::new();
+        Ok(Self { plan, layers, weights, preparation, public, digest, compute, parts, words })
     }
 
     /// Prepares the weights, once, with so many bytes for those in evaluation form.
@@ -192,6 +206,20 @@ impl TwoPartyModel {
         self.serve(channel, on_event)
     }
 
+    /// [`Self::serve_plain`], with a store of prepared inferences.
+    ///
+    /// # Errors
+    /// As [`Self::serve`]; [`crate::UnitError`] for units that are not there, or have no room.
+    pub fn serve_units(
+        &self,
+        mut channel: Box<dyn Channel>,
+        units: &UnitStore,
+        on_event: &mut dyn FnMut(SessionEvent),
+    ) -> Result<TwoPartyTrace, Error> {
+        handshake::send_plan(channel.as_mut(), &self.public)?;
+        self.serve_within(channel, Some(units), &mut |_| Ok(()), on_event)
+    }
+
     /// Serves one session to its end, with a client that has the public plan.
     ///
     /// # Errors
@@ -201,13 +229,14 @@ impl TwoPartyModel {
         channel: Box<dyn Channel>,
         on_event: &mut dyn FnMut(SessionEvent),
     ) -> Result<TwoPartyTrace, Error> {
-        self.serve_within(channel, &mut |_| Ok(()), on_event)
+        self.serve_within(channel, None, &mut |_| Ok(()), on_event)
     }
 
-    /// [`Self::serve`], which asks for memory before it takes it.
+    /// [`Self::serve`], with a store of prepared inferences, which asks for memory before it takes it.
     pub(super) fn serve_within(
         &self,
         channel: Box<dyn Channel>,
+        units: Option<&UnitStore>,
         reserve: &mut dyn FnMut(Reserve) -> Result<(), Error>,
         on_event: &mut dyn FnMut(SessionEvent),
     ) -> Result<TwoPartyTrace, Error> {
@@ -226,48 +255,129 @@ impl TwoPartyModel {
         let held: Vec<usize> = keys.iter().map(|k| k.held()).collect();
         let mut account = Account::new(kind);
         gauge.stop(session.stats(), account.setup(&self.layers, &held), &mut trace.setup);
+        let most = units.filter(|_| self.parts.bytes() > 0).map(|_| self.parts.most());
         loop {
-            let seeds = {
-                let gauge = Gauge::start(Party::Zero, &waited, session.stats());
-                let seeds = handshake::recv_begin(session.channel(), self.largest_group())?;
-                if seeds.is_empty() {
-                    break;
-                }
-                let mut phase = Phase::default();
-                gauge.stop(session.stats(), account.begin(seeds.len()), &mut phase);
-                // The time between two groups is the client's own.
-                (phase.seconds, phase.waiting) = (0.0, 0.0);
-                add(&mut trace.total, &phase);
-                seeds
-            };
+            let gauge = Gauge::start(Party::Zero, &waited, session.stats());
+            let begin = handshake::recv_begin(session.channel(), self.largest_group(), most)?;
+            if matches!(begin, Begin::End) {
+                break;
+            }
+            let (task, seeds) = (begin.task(), begin.seeds());
+            let images = seeds.len();
+            let mut phase = Phase::default();
+            gauge.stop(session.stats(), account.begin(task, images), &mut phase);
+            // The time between two groups is the client's own.
+            (phase.seconds, phase.waiting) = (0.0, 0.0);
             on_event(SessionEvent::Begin);
             // What it sends in the whole group is known exactly, and less than the most that may wait where a group is small.
-            let waiting =
-                self.queue_bytes(seeds.len()).min(account.group_up(&self.plan, &self.layers, seeds.len()));
-            let bytes = self.group_bytes(seeds.len()).saturating_add(waiting);
+            let waiting = self.queue_bytes(images).min(account.group_up(&self.plan, &self.layers, images));
+            let held = if task == Task::Infer { 0 } else { self.unit_bytes(images) };
+            let bytes = self.group_bytes(images).saturating_add(waiting).saturating_add(held);
             reserve(Reserve::Block { bytes, waiting })?;
-            self.group(&mut session, &keys, &seeds, &waited, &mut account, &mut trace)?;
-            trace.images += seeds.len();
+            if let (Begin::Prepare(claim), Some(store)) = (&begin, units) {
+                let gauge = Gauge::start(Party::Zero, &waited, session.stats());
+                let predicted = self.prepare_units(&mut session, &keys, (store, claim), &mut account)?;
+                gauge.stop(session.stats(), predicted, &mut phase);
+                trace.offline.get_or_insert_default().add(&phase);
+                trace.units += images;
+                on_event(SessionEvent::Block { images: 0 });
+                continue;
+            }
+            let spent = match (&begin, units) {
+                // Gone from the folder before anything of this group is sent.
+                (Begin::Prepared(claim), Some(store)) => {
+                    store.take(claim, &self.words()?.digest, &self.parts)?
+                }
+                _ => Vec::new(),
+            };
+            trace.total.add(&phase);
+            let group = Served { seeds: &seeds, units: &spent };
+            self.group(&mut session, &keys, &group, &waited, &mut account, &mut trace)?;
+            trace.images += images;
             trace.groups += 1;
-            on_event(SessionEvent::Block { images: seeds.len() as u64 });
+            on_event(SessionEvent::Block { images: images as u64 });
         }
         trace.finish();
         Ok(trace)
+    }
+
+    /// What prepared inferences multiply with, made at the first call.
+    fn words(&self) -> Result<&WordModel, Error> {
+        if let Some(words) = self.words.get() {
+            return Ok(words);
+        }
+        let made = self.compute.run(|| WordModel::new(&self.plan, &self.parts))?;
+        Ok(self.words.get_or_init(|| made))
+    }
+
+    /// Bytes of the shares of so many units, of the one that is read or written, and of the products with it.
+    pub(super) fn unit_bytes(&self, units: usize) -> u64 {
+        let shares = (self.parts.bytes() as u64).saturating_mul(units as u64 + 2);
+        shares.saturating_add(units::working_bytes(&self.plan, self.compute.threads()))
+    }
+
+    /// Most units that a client may prepare together; 0 where nothing can be prepared.
+    pub(super) fn most_units(&self) -> usize {
+        if self.parts.bytes() == 0 {
+            return 0;
+        }
+        self.parts.most()
+    }
+
+    /// Prepares the units of a claim: the ordinary protocol of every layer, on the client's r and a share of zero.
+    fn prepare_units(
+        &self,
+        session: &mut Session,
+        keys: &Keys,
+        (store, claim): (&UnitStore, &Claim),
+        account: &mut Account,
+    ) -> Result<PhaseCost, Error> {
+        let digest = self.words()?.digest;
+        // Room first: what does not fit is refused before it is computed.
+        let making = store.begin(claim, &digest, &self.parts)?;
+        let seeds: Vec<[u8; 32]> = claim.units.iter().map(|u| u.seed).collect();
+        let mut made: Vec<units::Shares> = seeds.iter().map(|_| units::Shares::new(&self.parts)).collect();
+        let mut predicted = PhaseCost::default();
+        for part in self.parts.iter() {
+            let zeros = vec![0; self.plan.tensors()[part.input].elements * seeds.len()];
+            let job = Job { stage: part.stage, share: &zeros, seeds: &seeds, compute: &self.compute };
+            let own = Zeroizing::new(self.layers.half(keys, part.stage)?.answer(session, &job)?);
+            self.parts.store(part, &own, made.iter_mut())?;
+            predicted += account.stage(&self.plan, &self.layers, part.stage, seeds.len());
+        }
+        for (making, shares) in making.into_iter().zip(&made) {
+            store.finish(making, shares)?;
+        }
+        session.channel().send(&[1])?;
+        session.channel().flush()?;
+        predicted += account.end(Task::Prepare);
+        Ok(predicted)
+    }
+
+    fn prepared_stage(
+        &self,
+        session: &mut Session,
+        part: &units::Part,
+        spent: &[units::Shares],
+        shares: &mut Shares,
+    ) -> Result<Vec<u64>, Error> {
+        self.words()?.answer(session, (&self.plan, &self.compute, &self.parts), part, spent, shares)
     }
 
     fn group(
         &self,
         session: &mut Session,
         keys: &Keys,
-        seeds: &[[u8; 32]],
+        group: &Served<'_>,
         waited: &Waited,
         account: &mut Account,
         trace: &mut TwoPartyTrace,
     ) -> Result<(), Error> {
+        let seeds = group.seeds;
         let mut shares = Shares::new(&self.plan, seeds.len());
         for (index, stage) in self.plan.stages().iter().enumerate() {
             let gauge = Gauge::start(Party::Zero, waited, session.stats());
-            self.stage(session, keys, (index, stage), seeds, &mut shares)?;
+            self.stage(session, keys, (index, stage), group, &mut shares)?;
             session.ensure(account.ahead(&self.plan, &self.layers, index, seeds.len()))?;
             let mut phase = Phase::default();
             gauge.stop(
@@ -275,8 +385,8 @@ impl TwoPartyModel {
                 account.stage(&self.plan, &self.layers, index, seeds.len()),
                 &mut phase,
             );
-            add(&mut trace.stages[index].phase, &phase);
-            add(&mut trace.total, &phase);
+            trace.stages[index].phase.add(&phase);
+            trace.total.add(&phase);
         }
         Ok(())
     }
@@ -286,14 +396,21 @@ impl TwoPartyModel {
         session: &mut Session,
         keys: &Keys,
         (index, stage): (usize, &Stage),
-        seeds: &[[u8; 32]],
+        group: &Served<'_>,
         shares: &mut Shares,
     ) -> Result<(), Error> {
+        let seeds = group.seeds;
         let elements = |t: usize| self.plan.tensors()[t].elements;
         match (&stage.kind, stage.inputs.first(), stage.output) {
             (Kind::Client(_), ..) => {}
             (Kind::Share, _, Some(output)) => shares.put(output, vec![0; elements(output) * seeds.len()]),
             (Kind::Linear(_), Some(&input), Some(output)) => {
+                if let Some(part) = self.parts.of(index).filter(|_| !group.units.is_empty()) {
+                    let own = self.prepared_stage(session, part, group.units, shares)?;
+                    shares.put(output, own);
+                    shares.free(&stage.free);
+                    return Ok(());
+                }
                 let job = Job { stage: index, share: shares.get(input)?, seeds, compute: &self.compute };
                 let own = self.layers.half(keys, index)?.answer(session, &job)?;
                 shares.put(output, own);
@@ -327,13 +444,4 @@ impl TwoPartyModel {
 pub(super) fn largest_group(peak_elements: usize) -> usize {
     let bytes = peak_elements.max(1).saturating_mul(BYTES_PER_ELEMENT);
     (SESSION_BYTES / bytes).clamp(1, super::client::MAX_GROUP)
-}
-
-fn add(to: &mut Phase, from: &Phase) {
-    to.seconds += from.seconds;
-    to.waiting += from.waiting;
-    to.bytes_up += from.bytes_up;
-    to.bytes_down += from.bytes_down;
-    to.turns += from.turns;
-    to.predicted += from.predicted;
 }

@@ -43,6 +43,11 @@ impl Shares {
         self.values[tensor] = Some(Zeroizing::new(share));
     }
 
+    /// Another share of a tensor that both parties share anew, with the same value.
+    pub(super) fn replace(&mut self, tensor: usize, share: Vec<u64>) {
+        self.values[tensor] = Some(Zeroizing::new(share));
+    }
+
     pub(super) fn free(&mut self, tensors: &[usize]) {
         for &t in tensors {
             self.values[t] = None;

@@ -4,6 +4,7 @@ use super::cost::PhaseCost;
 use super::handshake::kind_name;
 use super::meter::Waited;
 use super::plan::TwoPartyPlan;
+use super::units::client::UnitCost;
 use crate::trace::{peak_memory, Merge, ServerStage, ServerTrace, StageTrace, Trace};
 use hushnet_mpc::{OtKind, Party, Stats};
 use hushnet_ring::clock::Instant;
@@ -52,6 +53,32 @@ pub struct SharesOwn {
     pub setup: Phase,
     /// Everything after the set-up.
     pub total: Phase,
+    /// Inferences that were prepared. A client's trace has either these or images.
+    #[serde(skip_serializing_if = "none")]
+    pub units: usize,
+    /// What preparing the units that the images have spent cost before, apart from the set-up of that session: never a part of `total`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub prepared: Option<UnitCost>,
+    /// At the server: what it prepared in this session, apart from `total`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub offline: Option<Phase>,
+}
+
+#[allow(clippy::trivially_copy_pass_by_ref, reason = "as serde asks for it")]
+fn none(count: &usize) -> bool {
+    *count == 0
+}
+
+impl Phase {
+    /// Adds another phase's measures.
+    pub(super) fn add(&mut self, from: &Self) {
+        self.seconds += from.seconds;
+        self.waiting += from.waiting;
+        self.bytes_up += from.bytes_up;
+        self.bytes_down += from.bytes_down;
+        self.turns += from.turns;
+        self.predicted += from.predicted;
+    }
 }
 
 /// Measurements of one run of one party.

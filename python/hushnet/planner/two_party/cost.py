@@ -174,6 +174,8 @@ class Account:
     peak_elements: int
     setup_compute: float
     compute: float
+    # the same images prepared ahead: bytes before and with the input, and what each party keeps; None: nothing can be
+    prepared: dict[str, Any] | None = None
 
 
 def account(document: Document, unit: dict[str, Any], images: int = 1, handle: _native.Plan | None = None) -> Account:
@@ -230,6 +232,7 @@ def account(document: Document, unit: dict[str, Any], images: int = 1, handle: _
         told["peak_elements"],
         _setup(document, stages, unit) + passage(setup, unit),
         passage(begin, unit) + sum(s.compute for s in stages),
+        told["prepared"],
     )
 
 

@@ -6,6 +6,7 @@ mod server;
 
 pub use client::connect;
 pub(crate) use client::with_plan;
+pub(crate) use server::KeepingUnits;
 
 use crate::channel::Channel as Frames;
 use crate::error::Error;

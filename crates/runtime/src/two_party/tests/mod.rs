@@ -14,6 +14,7 @@ mod prepared;
 mod ranges;
 mod slots;
 mod stored;
+mod units;
 mod views;
 
 use super::shares::LOG;
