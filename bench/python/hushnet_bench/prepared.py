@@ -38,7 +38,7 @@ def rows(
     found = []
     for case in wanted:
         network = NETWORKS[case]
-        options = {"size": size} if size and network.quick else dict(network.quick if quick else {})
+        options: dict[str, Any] = {"size": size} if size and network.quick else dict(network.quick if quick else {})
         shape = (network.shape[0], options["size"], options["size"]) if options else network.shape
         calibration = data.synthetic(shape, QUICK_SAMPLES if quick else SAMPLES, seed=1)
         x = data.synthetic(shape, RUNS, seed=2).astype(np.float32)

@@ -147,7 +147,7 @@ pub enum Op {
         members: usize,
         /// Lowest power first.
         coefficients: Vec<f64>,
-        /// By what an error of the input counts in the result, where the polynomial is one of several in a row ([`super::composite`]).
+        /// By what an error of the input counts in the result, where the polynomial is one of several in a row (`packed::composite`).
         slope: Option<Slope>,
     },
     /// The same value with levels again.

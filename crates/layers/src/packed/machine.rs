@@ -253,6 +253,24 @@ fn aimed<M: Machine>(m: &M, program: &Program, value: usize, values: &[Vec<M::C>
     }
 }
 
+/// The product of an operand and a chain of polynomials of it, and a constant; the chain's error passes by the slope.
+fn multiply<M: Machine>(
+    m: &mut M,
+    (x, y): (&M::C, &M::C),
+    level: usize,
+    (slope, constant): (Slope, f64),
+) -> Result<M::C, PackedError> {
+    let (x, y) = (m.drop_to(x, level + 1)?, m.drop_to(y, level + 1)?);
+    let (clean_x, clean_y) = (m.without_error(&x)?, m.without_error(&y)?);
+    let product = m.mul(&clean_x, &clean_y)?;
+    let product = m.rescale(&product)?;
+    let product = m.inherit(product, &y, slope)?;
+    if constant == 0.0 {
+        return Ok(product);
+    }
+    m.add_constant(&product, constant)
+}
+
 /// Runs a program on its uploads; the result is the output's ciphertexts.
 pub(super) fn run<M: Machine>(
     m: &mut M,
@@ -301,21 +319,10 @@ pub(super) fn run<M: Machine>(
             }
             Op::Multiply { inputs: [a, b], slope, constant, .. } => {
                 let (first, second) = (take(*a), take(*b));
-                let mut results = Vec::with_capacity(first.len());
-                for (x, y) in first.iter().zip(&second) {
-                    let x = m.drop_to(x, out.level + 1)?;
-                    let y = m.drop_to(y, out.level + 1)?;
-                    let (clean_x, clean_y) = (m.without_error(&x)?, m.without_error(&y)?);
-                    let product = m.mul(&clean_x, &clean_y)?;
-                    let product = m.rescale(&product)?;
-                    let product = m.inherit(product, &y, *slope)?;
-                    results.push(if *constant == 0.0 {
-                        product
-                    } else {
-                        m.add_constant(&product, *constant)?
-                    });
-                }
-                results
+                let pairs = first.iter().zip(&second);
+                pairs
+                    .map(|pair| multiply(m, pair, out.level, (*slope, *constant)))
+                    .collect::<Result<_, _>>()?
             }
             Op::Bootstrap { input, .. } => {
                 let value = &program.values[*input];

@@ -394,8 +394,10 @@ impl Planner<'_> {
 
     fn step(&mut self, at: usize) -> Result<(), PackedError> {
         let name = self.net.names[at].clone();
+        if self.need[self.net.steps[at].output()] == 0 {
+            return Ok(());
+        }
         match &self.net.steps[at] {
-            step if self.need[step.output()] == 0 => Ok(()),
             Step::Linear { .. } => self.linear(at),
             Step::Polynomial { input, output, coefficients, .. } => {
                 let (value, layout) = self.place(*input);

@@ -76,7 +76,7 @@ pub enum StepSpec {
         #[serde(rename = "out")]
         output: usize,
     },
-    /// `out = in[0] in[1] + constant`, elementwise, where in[1] is made of in[0] by polynomials one after the other.
+    /// `out = a b + constant` of both operands, elementwise, where b is made of a by polynomials one after the other.
     Multiply {
         /// Name of the step, for people.
         name: String,
