@@ -94,6 +94,18 @@ fn composites_between_residual_sums_keep_to_their_errors() {
     assert!(inside >= 1, "{:?}", placed(&circuit));
 }
 
+/// Sums of products before a bias of the other sign takes them back: larger than the result's bound, and they must not wrap.
+#[test]
+fn biases_that_are_larger_than_the_output() {
+    let mut b = Builder::new(&[16], 8);
+    rounds(&mut b, 8, 20);
+    b.centre(100.0, 0.5);
+    let network = b.network();
+    let (circuit, output) = check(&network, &b.image, &PackedOptions { precision_bits: 4, ..deep(1024) });
+    assert!(circuit.counts().bootstraps > 0);
+    assert!(output.iter().all(|v| (v - 0.5).abs() < 0.1), "{output:?}");
+}
+
 /// Eight channels behind a stride of two: all four phases of two blocks, or one phase of eight.
 #[test]
 fn dense_layouts_repeat_after_fewer_slots() {

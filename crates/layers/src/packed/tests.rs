@@ -122,6 +122,19 @@ impl Builder {
     }
 
     /// With bounds of twice what the image shows.
+    /// The last dense layer: `factor` times as large weights, and biases that take the image's results to `results` from there.
+    pub(super) fn centre(&mut self, factor: f64, results: f64) {
+        let Some(StepSpec::Linear { weights, bias: Some(bias), .. }) = self.spec.steps.last() else { return };
+        let (weights, bias) = (weights.clone(), bias.clone());
+        self.arrays.get_mut(&weights).unwrap().iter_mut().for_each(|w| *w *= factor);
+        let network = self.spec.check(&self.arrays).unwrap();
+        let values = network.evaluate(&self.image).unwrap();
+        let biases = self.arrays.get_mut(&bias).unwrap();
+        for (b, v) in biases.iter_mut().zip(&values[network.output]) {
+            *b += results - v;
+        }
+    }
+
     pub(super) fn network(&self) -> Network {
         let network = self.spec.check(&self.arrays).unwrap();
         let values = network.evaluate(&self.image).unwrap();
