@@ -131,11 +131,12 @@ def test_other_commands_say_the_same_of_an_option() -> None:
 
 def test_a_server_has_the_run_times_defaults() -> None:
     known = inspect.signature(hushnet._native.serve).parameters
+    native = {"keys_days": "keys_age", "store_days": "store_age"}
+    native |= {f"prepared{end}": f"units{end}" for end in ("", "_quota", "_client_quota")}
+    native["prepared_days"] = "units_age"
     for name, parameter in inspect.signature(hushnet.serve).parameters.items():
         if name not in ("model", "allow_insecure"):
-            assert (
-                parameter.default == known[{"keys_days": "keys_age", "store_days": "store_age"}.get(name, name)].default
-            ), name
+            assert parameter.default == known[native.get(name, name)].default, name
 
 
 def test_messages_name_flags() -> None:

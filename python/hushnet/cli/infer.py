@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 import random
 import time
@@ -14,7 +13,7 @@ import typer
 
 import hushnet
 from hushnet.cli.answers import finish
-from hushnet.cli.common import ARRAYS, check_output, count, counted, emit, err, out, read_arrays, sentence
+from hushnet.cli.common import ARRAYS, check_output, count, err, read_arrays, sentence
 from hushnet.cli.options import NON_INTERACTIVE, TWO_PARTY, Json, Labels, StrictRows, Threads, Trace
 from hushnet.cli.progress import layer_bars
 from hushnet.report import expected
@@ -92,7 +91,7 @@ def infer(
         "images": images_sent or None,
         "setups": setups,
         "model": model,
-        "token": _token(token_file),
+        "token": read_token(token_file),
         "cert": cert,
     }
     options |= {"setups_days": setups_days, "plan_digest": plan_digest, "keys": keys, "plan": plan}
@@ -104,78 +103,13 @@ def infer(
     }
 
     def once() -> hushnet.Result:
-        with _connected(url, options) as connection:
+        with connected(url, options) as connection:
             check_output(output, ARRAYS, [port["name"] for port in connection.plan["outputs"]])
             with layer_bars(lambda: expected(connection.public_part(), images_sent), quiet=as_json) as bar:
                 return connection.infer(x, progress=bar)
 
     result = retried(once, retry)
     finish(result, output, trace, as_json, strict=strict_rows, labels=labels)
-
-
-def prepare(
-    url: str = typer.Argument(..., help="Address of the server, as `hushnet infer` takes it."),
-    number: int = typer.Option(
-        ..., "-n", "--number", min=1, help="Inferences to prepare: one for every image to come."
-    ),
-    folder: Path = typer.Option(
-        ..., "--folder", help="Where this client's half of them is kept, for `infer --prepared`."
-    ),
-    ca: Path | None = typer.Option(
-        None, help="Trust this authority, or this certificate that is signed by itself (PEM)."
-    ),
-    cert: tuple[Path, Path] | None = typer.Option(
-        None, help="Certificate and key (PEM) to show to servers that ask clients for them."
-    ),
-    model: str | None = typer.Option(
-        None, help="The model to ask for, where the server has several; hush://host/NAME says it, too."
-    ),
-    token_file: Path | None = typer.Option(
-        None, help="File with the token that the server asks for; without it the variable HUSHNET_TOKEN, if it is set."
-    ),
-    retry: int = typer.Option(0, min=0, help="Times to try again when the server is full."),
-    insecure_tls: bool = typer.Option(False, "--insecure-tls", help="Do not check the server's certificate."),
-    setups: Path | None = typer.Option(None, help="Folder to keep set-ups in for the next session."),
-    max_memory: float | None = typer.Option(
-        None, help="GiB that the client may take for the server's plan (default 32).", min=0
-    ),
-    threads: int | None = Threads,
-    trace: Path | None = Trace,
-    as_json: bool = Json,
-) -> None:
-    """Do the linear layers' work of inferences before their inputs are known (two-party plans)."""
-    check_output(trace)
-    options: dict[str, Any] = {
-        "ca": str(ca) if ca else None,
-        "insecure_tls": insecure_tls,
-        "threads": threads,
-        "setups": setups,
-        "model": model,
-        "token": _token(token_file),
-        "cert": cert,
-        "prepared": folder,
-    }
-    if max_memory is not None:
-        options["max_memory"] = int(max_memory * 2**30)
-
-    def once() -> tuple[dict[str, Any], int]:
-        with _connected(url, options) as connection:
-            told = connection.prepare(number)
-            return told, connection.prepared or 0
-
-    told, held = retried(once, retry)
-    if trace:
-        trace.write_text(json.dumps(told, indent=1))
-    summary = {name: told[name] for name in ("units", "seconds", "bytes_up", "bytes_down")} | {"prepared": held}
-    if as_json:
-        emit(summary)
-        return
-    up, down = (told[k] / number / 1e6 for k in ("bytes_up", "bytes_down"))
-    out.print(
-        f"{counted(number, 'inference')} prepared in {told['seconds']:.3f} s, {up:.4f} MB up and {down:.4f} MB down "
-        f"each. {folder} holds {held} for this server.",
-        highlight=False,
-    )
 
 
 def retried(once: Callable[[], Answer], times: int) -> Answer:
@@ -197,7 +131,7 @@ def retried(once: Callable[[], Answer], times: int) -> Answer:
     raise AssertionError("the last time returns or raises")
 
 
-def _token(path: Path | None) -> str | None:
+def read_token(path: Path | None) -> str | None:
     """The token of a file, or of the environment.
 
     Raises:
@@ -223,7 +157,7 @@ _HINTS = (
 )
 
 
-def _connected(url: str, options: dict[str, Any]) -> hushnet.Connection:
+def connected(url: str, options: dict[str, Any]) -> hushnet.Connection:
     """A connection.
 
     Raises:

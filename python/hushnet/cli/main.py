@@ -21,8 +21,9 @@ from hushnet.cli.compare import compare
 from hushnet.cli.compile import compile_
 from hushnet.cli.demo import demo
 from hushnet.cli.explain import explain
-from hushnet.cli.infer import infer, prepare
+from hushnet.cli.infer import infer
 from hushnet.cli.machine import calibrate, measure_machine
+from hushnet.cli.prepare import prepare
 from hushnet.cli.run import run
 from hushnet.cli.serve import serve
 from hushnet.cli.zoo import zoo_

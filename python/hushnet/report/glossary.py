@@ -82,6 +82,7 @@ GLOSSARY: dict[str, dict[str, str]] = {
         "Bytes": "All bytes of the inference, both ways, by what they are.",
         "Once a session": "Bytes before the first image, and the oblivious transfers that they prepare.",
         "Rounds": "Messages that wait for one another.",
+        "Prepared": "What an image costs before it is known and with it, where `hushnet prepare` is used.",
         "Memory": "The most that each party holds at a time.",
     },
     "non-interactive": {

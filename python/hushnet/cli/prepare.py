@@ -1,0 +1,78 @@
+"""``hushnet prepare``: inferences whose inputs are not known yet."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import typer
+
+from hushnet.cli.common import check_output, counted, emit, out
+from hushnet.cli.infer import connected, read_token, retried
+from hushnet.cli.options import Json, Threads, Trace
+
+
+def prepare(
+    url: str = typer.Argument(..., help="Address of the server, as `hushnet infer` takes it."),
+    number: int = typer.Option(
+        ..., "-n", "--number", min=1, help="Inferences to prepare: one for every image to come."
+    ),
+    folder: Path = typer.Option(
+        ..., "--folder", help="Where this client's half of them is kept, for `infer --prepared`."
+    ),
+    ca: Path | None = typer.Option(
+        None, help="Trust this authority, or this certificate that is signed by itself (PEM)."
+    ),
+    cert: tuple[Path, Path] | None = typer.Option(
+        None, help="Certificate and key (PEM) to show to servers that ask clients for them."
+    ),
+    model: str | None = typer.Option(
+        None, help="The model to ask for, where the server has several; hush://host/NAME says it, too."
+    ),
+    token_file: Path | None = typer.Option(
+        None, help="File with the token that the server asks for; without it the variable HUSHNET_TOKEN, if it is set."
+    ),
+    retry: int = typer.Option(0, min=0, help="Times to try again when the server is full."),
+    insecure_tls: bool = typer.Option(False, "--insecure-tls", help="Do not check the server's certificate."),
+    setups: Path | None = typer.Option(None, help="Folder to keep set-ups in for the next session."),
+    max_memory: float | None = typer.Option(
+        None, help="GiB that the client may take for the server's plan (default 32).", min=0
+    ),
+    threads: int | None = Threads,
+    trace: Path | None = Trace,
+    as_json: bool = Json,
+) -> None:
+    """Do the linear layers' work of inferences before their inputs are known (two-party plans)."""
+    check_output(trace, what="a trace")
+    options: dict[str, Any] = {
+        "ca": str(ca) if ca else None,
+        "insecure_tls": insecure_tls,
+        "threads": threads,
+        "setups": setups,
+        "model": model,
+        "token": read_token(token_file),
+        "cert": cert,
+        "prepared": folder,
+    }
+    if max_memory is not None:
+        options["max_memory"] = int(max_memory * 2**30)
+
+    def once() -> tuple[dict[str, Any], int]:
+        with connected(url, options) as connection:
+            told = connection.prepare(number)
+            return told, connection.prepared or 0
+
+    told, held = retried(once, retry)
+    if trace:
+        trace.write_text(json.dumps(told, indent=1))
+    summary = {name: told[name] for name in ("units", "seconds", "bytes_up", "bytes_down")} | {"prepared": held}
+    if as_json:
+        emit(summary)
+        return
+    up, down = (told[k] / number / 1e6 for k in ("bytes_up", "bytes_down"))
+    out.print(
+        f"{counted(number, 'inference')} prepared in {told['seconds']:.3f} s, {up:.4f} MB up and {down:.4f} MB down "
+        f"each. {folder} holds {held} for this server.",
+        highlight=False,
+    )
