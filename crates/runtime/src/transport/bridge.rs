@@ -1,5 +1,6 @@
 //! Between a carrier on tokio (WebSocket or raw) and a session's blocking thread.
 
+use super::direct::{Direct, Left};
 use super::memory::{Share, SMALL};
 use super::peers::Account;
 use super::slots::{Place, Refused};
@@ -93,6 +94,11 @@ pub(super) trait Sink: Send + 'static {
 
     /// Says goodbye.
     fn close(&mut self) -> impl Future<Output = ()> + Send;
+
+    /// The way past this half for bytes that are messages as they are, where there is one.
+    fn direct(&self) -> Option<Direct> {
+        None
+    }
 }
 
 /// What follows for the reader from the model that a client asks for.
@@ -119,6 +125,7 @@ pub(super) enum Phase {
 pub(super) struct Bridge {
     incoming: mpsc::Receiver<Incoming>,
     outgoing: mpsc::Sender<Bytes>,
+    direct: Option<Direct>,
     phase: watch::Receiver<Phase>,
     runtime: Handle,
     handshake: Duration,
@@ -167,9 +174,12 @@ pub(super) async fn run(
     let (traffic, limit, mut begun) = (Traffic::default(), usize::MAX, place.begun());
     let (held, line) = (place.clone(), place.tells());
     let (reading, mut known) = watch::channel(None);
+    let direct = sink.direct();
+    let left = direct.as_ref().map(Direct::left);
     let bridge = Bridge {
         incoming,
         outgoing,
+        direct,
         phase,
         runtime,
         handshake,
@@ -222,6 +232,7 @@ pub(super) async fn run(
             if !tokio::time::timeout(idle, sink.send(bytes)).await.unwrap_or(false) {
                 return;
             }
+            left.iter().for_each(Left::written);
         }
         let _ = tokio::time::timeout(Duration::from_secs(5), sink.close()).await;
     });
@@ -353,6 +364,11 @@ impl Channel for Bridge {
         }
         let bytes = frame.into_bytes();
         self.traffic.sent += bytes.len() as u64;
+        let bytes = match &self.direct {
+            Some(direct) => direct.send(bytes),
+            None => Some(bytes),
+        };
+        let Some(bytes) = bytes else { return Ok(()) };
         let limit = self.idle;
         let bytes = match self.outgoing.try_send(bytes) {
             Ok(()) => return Ok(()),

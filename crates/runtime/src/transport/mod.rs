@@ -4,6 +4,7 @@ mod admin;
 mod bridge;
 pub mod client;
 mod counted;
+mod direct;
 mod greeting;
 mod histogram;
 mod memory;

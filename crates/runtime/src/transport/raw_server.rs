@@ -2,9 +2,10 @@
 
 use super::bridge::{Arrival, Sink, Source};
 use super::counted::Counted;
+use super::direct::Direct;
 use super::server::Acceptor;
 use super::shared::{serve_raw, Shared};
-use super::socket::Socket;
+use super::socket::{Line, Socket};
 use super::{proxied, tls};
 use crate::error::{Error, TransportError};
 use crate::wire::{announced, Pool, HEADER, MAGIC};
@@ -72,7 +73,8 @@ impl Door {
                     return Ok(Box::new(Counted::new(socket, (permit, connected), self.handshake)));
                 }
                 let (read, write) = socket.split();
-                serve_raw(&self.shared, read, write, peer).await;
+                let line = read.line();
+                serve_raw(&self.shared, (read, write), Some(line), peer).await;
             }
             Some(tls) => {
                 let tls = tls.read().unwrap_or_else(PoisonError::into_inner).clone();
@@ -86,8 +88,7 @@ impl Door {
                 if stream.get_ref().1.alpn_protocol() != Some(tls::RAW_PROTOCOL) {
                     return Ok(Box::new(Counted::new(stream, (permit, connected), self.handshake)));
                 }
-                let (read, write) = tokio::io::split(stream);
-                serve_raw(&self.shared, read, write, peer).await;
+                serve_raw(&self.shared, tokio::io::split(stream), None, peer).await;
             }
         }
         Err(ErrorKind::ConnectionAborted.into())
@@ -108,10 +109,10 @@ async fn begins_a_frame(stream: &TcpStream) -> IoResult<bool> {
     }
 }
 
-/// Both halves, which hand buffers on to each other.
-pub(super) fn halves<R, W>(read: R, write: W) -> (Receiver<R>, Sender<W>) {
+/// Both halves, which hand buffers on to each other. `line`: where bytes go that are written to the sending half.
+pub(super) fn halves<R, W>((read, write): (R, W), line: Option<Line>) -> (Receiver<R>, Sender<W>) {
     let pool = Pool::default();
-    (Receiver { stream: read, pool: pool.clone() }, Sender { stream: write, pool })
+    (Receiver { stream: read, pool: pool.clone() }, Sender { stream: write, pool, line })
 }
 
 /// The receiving half.
@@ -124,6 +125,7 @@ pub(super) struct Receiver<R> {
 pub(super) struct Sender<W> {
     stream: W,
     pool: Pool,
+    line: Option<Line>,
 }
 
 impl<R: AsyncRead + Send + Unpin + 'static> Receiver<R> {
@@ -172,6 +174,10 @@ impl<W: AsyncWrite + Send + Unpin + 'static> Sink for Sender<W> {
     async fn close(&mut self) {
         // The peer may be gone; there is nobody to tell.
         let _ = self.stream.shutdown().await;
+    }
+
+    fn direct(&self) -> Option<Direct> {
+        self.line.clone().map(|line| Direct::new(line, self.pool.clone()))
     }
 }
 

@@ -12,6 +12,7 @@ use super::record::{Kept, Record, Recording};
 use super::report::{self, SessionReport};
 use super::site;
 use super::slots::{Place, Rules, Slots};
+use super::socket::Line;
 use super::token::Tokens;
 use crate::channel::{send_failure, Channel, Traffic};
 use crate::error::{Error, TransportError};
@@ -135,12 +136,16 @@ impl Shared {
 }
 
 /// Serves one connection of bare frames to its end.
-pub(super) async fn serve_raw<R, W>(shared: &Arc<Shared>, read: R, write: W, peer: SocketAddr)
-where
+pub(super) async fn serve_raw<R, W>(
+    shared: &Arc<Shared>,
+    carrier: (R, W),
+    line: Option<Line>,
+    peer: SocketAddr,
+) where
     R: AsyncRead + Send + Unpin + 'static,
     W: AsyncWrite + Send + Unpin + 'static,
 {
-    let (source, mut sink) = raw_server::halves(read, write);
+    let (source, mut sink) = raw_server::halves(carrier, line);
     let caller = Caller::new(peer);
     if let Some(place) = shared.place(&caller) {
         return shared.pump((source, sink), place, caller).await;

@@ -30,6 +30,12 @@ impl Socket {
         Line(Arc::downgrade(&self.0))
     }
 
+    /// Waits until there is room to write.
+    #[cfg(test)]
+    pub(super) async fn writable(&self) {
+        self.0.writable().await.unwrap();
+    }
+
     /// Both halves.
     pub(super) fn split(self) -> (Self, Self) {
         (Self(self.0.clone()), self)
@@ -48,6 +54,20 @@ impl Line {
             // It may have ended by itself.
             let _ = SockRef::from(&*stream).shutdown(Shutdown::Both);
         }
+    }
+
+    /// Writes as much as the system has room for; how many bytes. Nothing where that fails: whoever writes the rest is told.
+    pub(super) fn write(&self, bytes: &[u8]) -> usize {
+        let Some(stream) = self.0.upgrade() else { return 0 };
+        let mut written = 0;
+        while written < bytes.len() {
+            match stream.try_write(&bytes[written..]) {
+                Ok(n) if n > 0 => written += n,
+                Err(e) if e.kind() == ErrorKind::Interrupted => {}
+                _ => break,
+            }
+        }
+        written
     }
 
     /// Whether the peer has closed its end, or the connection is gone.
