@@ -8,7 +8,7 @@ use hushnet_runtime as rt;
 use hushnet_runtime::non_interactive::KeyFolder;
 use hushnet_runtime::transport::{AccessToken, ConnectOptions, TlsFiles};
 use hushnet_runtime::two_party::{SetupPolicy, TwoPartyOptions};
-use hushnet_runtime::{AnyClient, AnyPlan};
+use hushnet_runtime::{AnyClient, AnyPlan, Error, OnProgress};
 use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
 use pyo3::types::{PyDict, PyList};
@@ -123,6 +123,29 @@ impl Client {
     fn take(&self) -> Option<AnyClient> {
         self.session.lock().unwrap_or_else(PoisonError::into_inner).take()
     }
+
+    /// Lends the session to one piece of work, without Python's lock, and takes it back if it is still open.
+    ///
+    /// # Errors
+    ///
+    /// What the work gives; a `TransportError` where the session is closed or lent already.
+    fn using<T: Send>(
+        &self,
+        py: Python<'_>,
+        progress: Option<&Py<PyAny>>,
+        work: impl FnOnce(&mut AnyClient, &mut OnProgress<'_>) -> Result<T, Error> + Send,
+    ) -> PyResult<T> {
+        self.cancel.store(false, Ordering::Relaxed);
+        let guard = Guard::with(self.cancel.clone());
+        let mut client = py
+            .detach(|| self.take())
+            .ok_or_else(|| Kind::Transport.error("the session is closed, or in use by another thread"))?;
+        let result = guard.run(py, || work(&mut client, &mut |p| guard.progress(progress, p)));
+        if client.is_open() {
+            *self.session.lock().unwrap_or_else(PoisonError::into_inner) = Some(client);
+        }
+        result
+    }
 }
 
 #[pymethods]
@@ -157,17 +180,8 @@ impl Client {
     ) -> PyResult<Answer<'py>> {
         let arrays = arrays::read(inputs)?;
         let inputs: Vec<rt::Input<'_>> = arrays.iter().map(arrays::Array::input).collect();
-        self.cancel.store(false, Ordering::Relaxed);
-        let guard = Guard::with(self.cancel.clone());
-        let mut client = py
-            .detach(|| self.take())
-            .ok_or_else(|| Kind::Transport.error("the session is closed, or in use by another thread"))?;
-        let tell = &mut |p: &rt::Progress<'_>| guard.progress(progress.as_ref(), p);
-        let result = guard.run(py, || client.infer_marked(&inputs, tell));
-        if client.is_open() {
-            *self.session.lock().unwrap_or_else(PoisonError::into_inner) = Some(client);
-        }
-        let (outputs, trace, mark) = result?;
+        let (outputs, trace, mark) =
+            self.using(py, progress.as_ref(), |client, tell| client.infer_marked(&inputs, tell))?;
         told(mark, marks)?;
         Ok((arrays::write(py, outputs)?, trace.to_json()))
     }
@@ -175,17 +189,8 @@ impl Client {
     /// Prepares so many inferences of a two-party plan with the server and keeps them in the folder of `connect`; the client's trace as JSON.
     #[pyo3(signature = (count, progress=None))]
     fn prepare(&self, py: Python<'_>, count: usize, progress: Option<Py<PyAny>>) -> PyResult<String> {
-        self.cancel.store(false, Ordering::Relaxed);
-        let guard = Guard::with(self.cancel.clone());
-        let mut client = py
-            .detach(|| self.take())
-            .ok_or_else(|| Kind::Transport.error("the session is closed, or in use by another thread"))?;
-        let tell = &mut |p: &rt::Progress<'_>| guard.progress(progress.as_ref(), p);
-        let result = guard.run(py, || client.prepare(count, tell));
-        if client.is_open() {
-            *self.session.lock().unwrap_or_else(PoisonError::into_inner) = Some(client);
-        }
-        Ok(result?.to_json())
+        let trace = self.using(py, progress.as_ref(), |client, tell| client.prepare(count, tell))?;
+        Ok(trace.to_json())
     }
 
     /// Prepared inferences of this server and plan in the folder of `connect`; None without a folder.
