@@ -18,7 +18,7 @@ from typing import Any
 import hushnet
 import numpy as np
 import pytest
-from hushnet.cli import infer as client
+from hushnet.cli import connecting as client
 from hushnet.cli.hosting import Hosting
 from onnx import TensorProto, helper
 

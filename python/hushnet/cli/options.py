@@ -146,6 +146,30 @@ Json = typer.Option(False, "--json", help="Print one JSON document instead of te
 Threads = typer.Option(None, "--threads", min=1, help="Worker threads (default: all cores).")
 Insecure = typer.Option(False, "--insecure-parameters", help="Accept plans below 128 bits; everything printed says so.")
 Trace = typer.Option(None, "--trace", help="Write the trace (per stage: seconds, bytes, rounds, noise margin) as JSON.")
+# of clients of a server
+Ca = typer.Option(None, "--ca", help="Trust this authority, or this certificate that is signed by itself (PEM).")
+Cert = typer.Option(None, "--cert", help="Certificate and key (PEM) to show to servers that ask clients for them.")
+ModelName = typer.Option(
+    None, "--model", help="The model to ask for, where the server has several; hush://host/NAME says it, too."
+)
+TokenFile = typer.Option(
+    None,
+    "--token-file",
+    help="File with the token that the server asks for; without it the variable HUSHNET_TOKEN, if it is set.",
+)
+Retry = typer.Option(
+    0,
+    "--retry",
+    min=0,
+    help="Times to try again when the server is full, after the time that it says and up to half as much more.",
+)
+InsecureTls = typer.Option(False, "--insecure-tls", help="Do not check the server's certificate.")
+Setups = typer.Option(
+    None, "--setups", help="Folder to keep set-ups in for the next session.", rich_help_panel=TWO_PARTY
+)
+MaxMemory = typer.Option(
+    None, "--max-memory", help="GiB that the client may take for the server's plan (default 32).", min=0
+)
 Labels = typer.Option(None, "--labels", help="Right answers of the inputs (.npy, whole numbers): accuracy is printed.")
 StrictRows = typer.Option(False, "--strict-rows", help="NaN for every row of which a value left its planned range.")
 Shape = parameter("shapes")

@@ -9,8 +9,20 @@ from typing import Any
 import typer
 
 from hushnet.cli.common import check_output, counted, emit, out
-from hushnet.cli.infer import connected, read_token, retried
-from hushnet.cli.options import Json, Threads, Trace
+from hushnet.cli.connecting import connected, read_token, retried
+from hushnet.cli.options import (
+    Ca,
+    Cert,
+    InsecureTls,
+    Json,
+    MaxMemory,
+    ModelName,
+    Retry,
+    Setups,
+    Threads,
+    TokenFile,
+    Trace,
+)
 
 
 def prepare(
@@ -21,24 +33,14 @@ def prepare(
     folder: Path = typer.Option(
         ..., "--folder", help="Where this client's half of them is kept, for `infer --prepared`."
     ),
-    ca: Path | None = typer.Option(
-        None, help="Trust this authority, or this certificate that is signed by itself (PEM)."
-    ),
-    cert: tuple[Path, Path] | None = typer.Option(
-        None, help="Certificate and key (PEM) to show to servers that ask clients for them."
-    ),
-    model: str | None = typer.Option(
-        None, help="The model to ask for, where the server has several; hush://host/NAME says it, too."
-    ),
-    token_file: Path | None = typer.Option(
-        None, help="File with the token that the server asks for; without it the variable HUSHNET_TOKEN, if it is set."
-    ),
-    retry: int = typer.Option(0, min=0, help="Times to try again when the server is full."),
-    insecure_tls: bool = typer.Option(False, "--insecure-tls", help="Do not check the server's certificate."),
-    setups: Path | None = typer.Option(None, help="Folder to keep set-ups in for the next session."),
-    max_memory: float | None = typer.Option(
-        None, help="GiB that the client may take for the server's plan (default 32).", min=0
-    ),
+    ca: Path | None = Ca,
+    cert: tuple[Path, Path] | None = Cert,
+    model: str | None = ModelName,
+    token_file: Path | None = TokenFile,
+    retry: int = Retry,
+    insecure_tls: bool = InsecureTls,
+    setups: Path | None = Setups,
+    max_memory: float | None = MaxMemory,
     threads: int | None = Threads,
     trace: Path | None = Trace,
     as_json: bool = Json,
