@@ -17,8 +17,8 @@ from hushnet.cli.main import app
 from hushnet.errors import PlanError
 from hushnet.plan import Plan
 from hushnet.planner import read, validate
-from hushnet.planner.non_interactive.batch import Planner
 from hushnet.planner.non_interactive.primes import choose, is_prime, limit_bits
+from hushnet.planner.non_interactive.search import Planner
 from hushnet.reference.non_interactive import run as reference_run
 from hypothesis import HealthCheck, assume, given, settings
 from hypothesis import strategies as st

@@ -14,8 +14,8 @@ from hushnet import data, zoo
 from hushnet.frontend import load
 from hushnet.options import NonInteractive
 from hushnet.planner.non_interactive import cost
-from hushnet.planner.non_interactive.batch import Planner
 from hushnet.planner.non_interactive.network import Network
+from hushnet.planner.non_interactive.search import Planner
 
 
 def planner(batch: int, units: cost.Units, monkeypatch: pytest.MonkeyPatch) -> Planner:
