@@ -17,6 +17,7 @@ from onnx import TensorProto, helper, numpy_helper
 
 OPSETS = (13, 17, 21)
 TOLERANCE = 1e-4
+EXACT = 1e-5
 ort.set_default_logger_severity(3)
 
 
@@ -145,3 +146,47 @@ def linears(graph: Graph) -> list[Linear]:
 
 def ops(graph: Graph) -> list[str]:
     return [n.op for n in graph.nodes if not isinstance(n, Linear)]
+
+
+def network(
+    nodes: Sequence[onnx.NodeProto],
+    inputs: dict[str, Any],
+    outputs: Sequence[str],
+    constants: Any = (),
+    *,
+    opset: int = 17,
+    kind: int = TensorProto.FLOAT,
+    ir_version: int = 8,
+) -> onnx.ModelProto:
+    """A model of nodes; ``inputs`` name -> shape."""
+    ports = [helper.make_tensor_value_info(name, kind, shape) for name, shape in inputs.items()]
+    results = [helper.make_tensor_value_info(name, TensorProto.FLOAT, None) for name in outputs]
+    tensors = [numpy_helper.from_array(np.asarray(value), name) for name, value in dict(constants).items()]
+    graph = helper.make_graph(nodes, "net", ports, results, tensors)
+    return helper.make_model(graph, opset_imports=[helper.make_opsetid("", opset)], ir_version=ir_version)
+
+
+def results(graph: Graph, feeds: dict[str, Any]) -> dict[str, Any]:
+    """The graph's outputs on one ONNX tensor an input, as ONNX has them.
+
+    Without the axis of images where the tensor is the image.
+    """
+    images = {n: x if x.ndim == len(graph.shapes[n]) + 1 else x[None] for n, x in feeds.items()}
+    return evaluate(graph, {n: x.astype(np.float64) for n, x in images.items()})
+
+
+def agrees(model: onnx.ModelProto, feeds: dict[str, Any], want: Any = None) -> Graph:
+    """Lowered and optimised, the graph gives what ONNX Runtime gives (or what is wanted)."""
+    want = expected(model, feeds) if want is None else want
+    plain = load(model)
+    for graph in (plain, passes.default(plain)):
+        got = results(graph, feeds)
+        for name, value in zip(graph.outputs, want):
+            found = got[name][0] if got[name].shape == (1, *value.shape) else got[name]
+            assert found.shape == value.shape, name
+            assert np.allclose(found, value, rtol=EXACT, atol=EXACT * max(1.0, np.abs(value).max(initial=0.0))), name
+    return plain
+
+
+def normal(*shape: int, seed: int = 0) -> Any:
+    return np.random.default_rng(seed).standard_normal(shape).astype(np.float32)

@@ -11,8 +11,7 @@ import pytest
 from hushnet import frontend
 from onnx import TensorProto, helper, numpy_helper
 
-from tests.frontend.harness import expected
-from tests.frontend.test_intake import results
+from tests.frontend.harness import expected, results
 
 ROOT = Path(__file__).parents[2]
 X = np.random.default_rng(0).standard_normal((1, 6)).astype(np.float32)

@@ -1,4 +1,4 @@
-"""Models as they come: old opsets, every axis, integers, control flow, functions, and attributes that nobody knows."""
+"""Models as they come: old opsets, every axis, integers, functions, and attributes that nobody knows."""
 
 from __future__ import annotations
 
@@ -12,45 +12,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from onnx import TensorProto, helper, numpy_helper
 
-from .harness import Net, agree, conv_net, expected, ops
+from .harness import EXACT, Net, agree, agrees, conv_net, expected, network, normal
 
 quick = settings(max_examples=40, deadline=None)
-EXACT = 1e-5
-
-
-def network(nodes, inputs, outputs, constants=(), *, opset=17, kind=TensorProto.FLOAT, ir_version=8):
-    """A model of nodes; ``inputs`` name -> shape."""
-    ports = [helper.make_tensor_value_info(name, kind, shape) for name, shape in inputs.items()]
-    results = [helper.make_tensor_value_info(name, TensorProto.FLOAT, None) for name in outputs]
-    tensors = [numpy_helper.from_array(np.asarray(value), name) for name, value in dict(constants).items()]
-    graph = helper.make_graph(nodes, "net", ports, results, tensors)
-    return helper.make_model(graph, opset_imports=[helper.make_opsetid("", opset)], ir_version=ir_version)
-
-
-def results(graph, feeds):
-    """The graph's outputs on one ONNX tensor an input, as ONNX has them.
-
-    Without the axis of images where the tensor is the image.
-    """
-    images = {n: x if x.ndim == len(graph.shapes[n]) + 1 else x[None] for n, x in feeds.items()}
-    return evaluate(graph, {n: x.astype(np.float64) for n, x in images.items()})
-
-
-def agrees(model, feeds, want=None):
-    """Lowered and optimised, the graph gives what ONNX Runtime gives (or what is wanted)."""
-    want = expected(model, feeds) if want is None else want
-    plain = load(model)
-    for graph in (plain, passes.default(plain)):
-        got = results(graph, feeds)
-        for name, value in zip(graph.outputs, want):
-            found = got[name][0] if got[name].shape == (1, *value.shape) else got[name]
-            assert found.shape == value.shape, name
-            assert np.allclose(found, value, rtol=EXACT, atol=EXACT * max(1.0, np.abs(value).max(initial=0.0))), name
-    return plain
-
-
-def normal(*shape, seed=0):
-    return np.random.default_rng(seed).standard_normal(shape).astype(np.float32)
 
 
 OLD = {
@@ -250,93 +214,6 @@ def test_one_hot():
         constants = {"depth": np.array(5), "values": np.array([-1, 3], np.float32)}
         model = network([node], {"x": [2, 3]}, ["y"], constants, kind=TensorProto.INT64)
         agrees(model, {"x": np.array([[0, 4, -1], [-5, 2, 3]])})
-
-
-def test_branches_with_constant_conditions():
-    def branch(kind):
-        return helper.make_graph(
-            [helper.make_node(kind, ["x"], ["r"])],
-            kind,
-            [],
-            [helper.make_tensor_value_info("r", TensorProto.FLOAT, None)],
-        )
-
-    nodes = [
-        helper.make_node("Shape", ["x"], ["s"]),
-        helper.make_node("Gather", ["s", "one"], ["n"]),
-        helper.make_node("Equal", ["n", "three"], ["c"]),
-        helper.make_node("If", ["c"], ["y"], then_branch=branch("Relu"), else_branch=branch("Neg")),
-    ]
-    for size, op in ((3, "relu"), (4, "neg")):
-        model = network(nodes, {"x": ["n", size]}, ["y"], {"one": np.array(1), "three": np.array(3)})
-        assert ops(agrees(model, {"x": normal(2, size)})) in ([op], [op, "reshape"])
-
-
-def loop(trips, *, stop=None):
-    """y = x (1 + 2 + ... ), every partial sum scanned; ``stop``: the condition ends it after so many steps."""
-    body = [
-        helper.make_node("Cast", ["i"], ["f"], to=1),
-        helper.make_node("Add", ["f", "one"], ["g"]),
-        helper.make_node("Mul", ["x", "g"], ["m"]),
-        helper.make_node("Add", ["state", "m"], ["next"]),
-        helper.make_node("Identity", ["next"], ["row"]),
-        helper.make_node("Less", ["i", "stop"], ["go"])
-        if stop is not None
-        else helper.make_node("Identity", ["go_in"], ["go"]),
-    ]
-    ports = [("i", TensorProto.INT64, []), ("go_in", TensorProto.BOOL, []), ("state", TensorProto.FLOAT, None)]
-    results_ = [("go", TensorProto.BOOL, []), ("next", TensorProto.FLOAT, None), ("row", TensorProto.FLOAT, None)]
-    graph = helper.make_graph(
-        body,
-        "body",
-        [helper.make_tensor_value_info(*p) for p in ports],
-        [helper.make_tensor_value_info(*r) for r in results_],
-    )
-    constants = {
-        "trips": np.array(trips),
-        "true": np.array(True),
-        "one": np.array(1, np.float32),
-        "stop": np.array(stop or 0),
-    }
-    node = helper.make_node("Loop", ["trips", "true", "x"], ["y", "rows"], body=graph)
-    return network([node], {"x": [1, 3]}, ["y", "rows"], constants)
-
-
-@pytest.mark.parametrize(("trips", "stop", "steps"), [(4, None, 4), (9, 2, 3)])
-def test_loops_with_a_known_number_of_steps(trips, stop, steps):
-    x = normal(1, 3)
-    partial = [x * (1 + k * (k + 1) / 2) for k in range(1, steps + 1)]
-    agrees(loop(trips, stop=stop), {"x": x}, [partial[-1], np.stack(partial)])
-
-
-def test_scans():
-    body = helper.make_graph(
-        [helper.make_node("Add", ["s", "row"], ["t"]), helper.make_node("Identity", ["t"], ["out"])],
-        "body",
-        [helper.make_tensor_value_info(n, TensorProto.FLOAT, [2]) for n in ("s", "row")],
-        [helper.make_tensor_value_info(n, TensorProto.FLOAT, [2]) for n in ("t", "out")],
-    )
-    for axis, back in ((0, 0), (1, 1)):
-        node = helper.make_node(
-            "Scan",
-            ["zero", "x"],
-            ["last", "y"],
-            body=body,
-            num_scan_inputs=1,
-            scan_input_axes=[axis],
-            scan_input_directions=[back],
-            scan_output_axes=[axis],
-        )
-        shape = (3, 2) if axis == 0 else (2, 3)
-        agrees(network([node], {"x": list(shape)}, ["y"], {"zero": np.zeros(2, np.float32)}), {"x": normal(*shape)})
-
-
-def test_control_by_the_data_is_refused():
-    model = loop(3)
-    model.graph.node[0].input[1] = "c"
-    model.graph.node.insert(0, helper.make_node("Cast", ["total"], ["c"], to=TensorProto.BOOL))
-    model.graph.node.insert(0, helper.make_node("ReduceSum", ["x"], ["total"], keepdims=0))
-    assert any(i.op_type == "Loop" and "depends on the data" in i.problem for i in check(model))
 
 
 def test_operators_that_onnx_defines_by_others_need_no_lowering(monkeypatch):
