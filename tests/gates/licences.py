@@ -34,8 +34,8 @@ OTHERS = ("otel", "ray")
 PROJECTS = ("pyproject.toml", "bench/pyproject.toml")
 # Parts of a licence's name, as classifiers and SPDX expressions have them.
 PERMISSIVE = ("MIT", "BSD", "Apache", "PSF", "Python Software Foundation", "ISC", "Zlib", "CC0")
-# What else is taken, of packages of the extras alone, which we neither change nor hand on: authorities' certificates.
-TAKEN = {"certifi": "MPL-2.0"}
+# Exceptions, by name and licence, with the reasons: packages of the extras alone; we neither change nor hand them on.
+EXCEPTIONS = {("certifi", "MPL-2.0"): "the certificates of authorities, as a file"}
 
 
 def required(root: Path) -> tuple[set[str], list[str]]:
@@ -89,9 +89,7 @@ def stated(package: dict[str, Any]) -> dict[str, Any]:
     if not licence or "\n" in licence:
         of = (c.rpartition(" :: ")[2] for c in package.get("classifier", []) if c.startswith("License :: "))
         licence = "; ".join(of) or "UNKNOWN"
-    name = canonicalize_name(package["name"])
-    taken = TAKEN.get(name) == licence
-    return {"Name": name, "License": f"{PERMISSIVE[0]} OR {licence}" if taken else licence}
+    return {"Name": canonicalize_name(package["name"]), "License": licence}
 
 
 def judge(names: set[str], rows: list[dict[str, Any]]) -> list[str]:
@@ -99,6 +97,8 @@ def judge(names: set[str], rows: list[dict[str, Any]]) -> list[str]:
     found = {canonicalize_name(row["Name"]): row["License"] for row in rows}
     problems = [f"{name}: pip-licenses says nothing of this package" for name in sorted(names - set(found))]
     for name in sorted(names & set(found)):
+        if (name, found[name]) in EXCEPTIONS:
+            continue
         # All of these hold together; of alternatives, one is enough.
         for part in re.split(r";| AND ", found[name]):
             if not any(allowed in choice for choice in part.split(" OR ") for allowed in PERMISSIVE):
@@ -115,6 +115,8 @@ def main(root: Path) -> int:
     problems += judge({row["Name"] for row in more}, more)
     names |= {row["Name"] for row in more}
     print("\n".join(problems) or f"licences: {len(names)} packages are permissive: {', '.join(sorted(names))}")
+    for (name, licence), reason in EXCEPTIONS.items():
+        print(f"licences: an exception, {name} ({licence}): {reason}")
     return bool(problems)
 
 
