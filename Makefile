@@ -9,6 +9,8 @@ PROFILE ?= fast
 EXTENSION := --features pyo3/extension-module
 # Named as the target, so that flags for the fuzz targets are not their macros' and build scripts', which are the product's.
 HOST = $(shell rustc -vV | sed -n 's/^host: //p')
+# The ledger's tests look at what is used, and not at how fast: a lower level halves their build, and the dependencies stay those of `setup`.
+LEDGER = $(foreach crate,rlwe matmul layers mpc runtime masks,--config profile.$(PROFILE).package.hushnet-$(crate).opt-level=1)
 # The wheel that users install has link-time optimisation, and takes twice as long to build.
 WHEEL_PROFILE ?= release
 # Processes of the Python tests
@@ -77,7 +79,7 @@ test-rust:
 	cargo test --workspace --exclude hushnet-masks --exclude hushnet-kernels --exclude hushnet-wasm $(EXTENSION) --profile $(PROFILE) --locked --tests
 	cargo test --workspace --exclude hushnet-masks --exclude hushnet-kernels --exclude hushnet-wasm $(EXTENSION) --profile $(PROFILE) --locked --doc
 	@echo "== Rust tests with the ledger of masks: a second build of our own crates, apart from the product's"
-	cargo test -p hushnet-masks -p hushnet-python $(EXTENSION) --profile $(PROFILE) --locked
+	cargo test -p hushnet-masks -p hushnet-python $(EXTENSION) --profile $(PROFILE) --locked $(LEDGER)
 
 # One thread of BLAS a process: its threads wait for each other at every small product where processes share the cores.
 test-python: setup

@@ -15,7 +15,7 @@
 
 use super::{client_aided, nets, non_interactive, two_party};
 use hushnet_mpc::{OtKind, SilentSize};
-use hushnet_ring::ledger::{Recording, ENTROPY};
+use hushnet_ring::ledger::{Recording, Unrecorded, ENTROPY};
 use hushnet_rlwe::ckks::HEADER_BYTES;
 use hushnet_rlwe::uses::SEED;
 use hushnet_runtime::channel::{pipe, Channel, Pipe, Traffic};
@@ -146,7 +146,7 @@ fn two_party_runs_on_one_input_share_nothing() {
         ("cheetah", "garbled", OtKind::SoftSpoken),
     ];
     for (method, protocol, kind) in others.into_iter().chain(every) {
-        let _turn = Recording::start();
+        let _turn = Unrecorded::start();
         let net = nets::of_method(method, protocol);
         let runs = [(); 2].map(|()| {
             // A server started anew: its set-ups differ, too.
@@ -162,7 +162,7 @@ fn two_party_runs_on_one_input_share_nothing() {
 #[test]
 fn tiles_of_equal_pixels_share_nothing() {
     for method in ["cheetah", "convfhe", "rotation-free", "gala"] {
-        let _turn = Recording::start();
+        let _turn = Unrecorded::start();
         let net = nets::tiled(method);
         let runs = [(); 2].map(|()| {
             let model = two_party::model(&net);
@@ -175,7 +175,7 @@ fn tiles_of_equal_pixels_share_nothing() {
 
 #[test]
 fn sessions_of_one_server_share_the_set_up_alone() {
-    let _turn = Recording::start();
+    let _turn = Unrecorded::start();
     let folder = std::env::temp_dir().join(format!("hushnet-masks-wire-{}", std::process::id()));
     let _ = std::fs::remove_dir_all(&folder);
     let model = two_party::model(&nets::classifier(&["rotation-free"], "ot"));
@@ -203,7 +203,7 @@ fn sessions_of_one_server_share_the_set_up_alone() {
 #[test]
 fn client_aided_runs_on_one_input_share_nothing() {
     for mask in ["shared", "fresh", "sent"] {
-        let _turn = Recording::start();
+        let _turn = Unrecorded::start();
         let plan = client_aided::plan(mask);
         // Two blocks a run.
         let runs = [(); 2].map(|()| framed_windows(&client_aided::session(&plan, &[2048 + 8])));
@@ -214,7 +214,7 @@ fn client_aided_runs_on_one_input_share_nothing() {
 #[test]
 fn non_interactive_runs_on_one_input_share_nothing() {
     for (what, plan, _) in nets::non_interactive() {
-        let _turn = Recording::start();
+        let _turn = Unrecorded::start();
         let runs = [(); 2].map(|()| framed_windows(&non_interactive::session(&plan, &[2, 1])));
         assert_fresh(what, &runs, 500);
     }

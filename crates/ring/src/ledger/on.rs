@@ -6,7 +6,7 @@ use std::collections::{BTreeMap, HashMap, HashSet};
 use std::fmt;
 use std::panic::Location;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError};
+use std::sync::{Mutex, OnceLock, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
 use std::thread::ThreadId;
 
 /// Words of one record of [`vector`].
@@ -290,7 +290,7 @@ impl Book {
 
 static ACTIVE: AtomicBool = AtomicBool::new(false);
 static BOOK: Mutex<Option<Book>> = Mutex::new(None);
-static TURN: Mutex<()> = Mutex::new(());
+static TURN: RwLock<()> = RwLock::new(());
 
 fn with_book(f: impl FnOnce(&mut Book)) {
     if ACTIVE.load(Ordering::Acquire) {
@@ -303,7 +303,20 @@ fn with_book(f: impl FnOnce(&mut Book)) {
 /// A run that is recorded, from [`Self::start`] to [`Self::finish`]. The ledger is the process's: recordings wait for each other, so
 /// that tests that run side by side do not mix, and a program with recordings runs nothing else beside them.
 pub struct Recording {
-    _turn: MutexGuard<'static, ()>,
+    _turn: RwLockWriteGuard<'static, ()>,
+}
+
+/// Runs of which nothing is recorded, side by side, until this is dropped.
+pub struct Unrecorded {
+    _turn: RwLockReadGuard<'static, ()>,
+}
+
+impl Unrecorded {
+    /// Waits until no recording is under way.
+    #[must_use]
+    pub fn start() -> Self {
+        Self { _turn: TURN.read().unwrap_or_else(PoisonError::into_inner) }
+    }
 }
 
 /// What a [`Recording`] saw: uses by kind, and what was used twice.
@@ -318,7 +331,7 @@ impl Recording {
     /// Waits for its turn, then begins with an empty ledger.
     #[must_use]
     pub fn start() -> Self {
-        let turn = TURN.lock().unwrap_or_else(PoisonError::into_inner);
+        let turn = TURN.write().unwrap_or_else(PoisonError::into_inner);
         *BOOK.lock().unwrap_or_else(PoisonError::into_inner) = Some(Book::default());
         ACTIVE.store(true, Ordering::Release);
         Self { _turn: turn }
