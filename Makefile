@@ -30,7 +30,7 @@ export RUSTUP_HOME := $(TOOLCHAIN)/rustup
 NEEDS_CARGO := $(TOOLCHAIN)/.installed
 endif
 
-.PHONY: setup demo test test-rust test-python constant-time lint lint-rust lint-python licences wheel wheels web web-kernels docs bench-quick soak fuzz-quick fuzz-corpus peers clean
+.PHONY: setup demo test test-rust test-rust-product test-rust-ledger test-python constant-time lint lint-rust lint-python licences wheel wheels web web-kernels docs bench-quick soak fuzz-quick fuzz-corpus peers clean
 
 setup: $(VENV)/.built $(VENV)/.benchmarks
 
@@ -74,10 +74,18 @@ demo:
 test: setup test-rust test-python
 	@echo "== all tests passed"
 
+# Side by side: where the one builds, or waits for one long test, the other has the second core.
 test-rust:
+	@$(MAKE) --no-print-directory test-rust-ledger & other=$$!; failed=0; \
+	$(MAKE) --no-print-directory test-rust-product || failed=1; \
+	wait $$other || failed=1; exit $$failed
+
+test-rust-product:
 	@echo "== Rust tests"
 	cargo test --workspace --exclude hushnet-masks --exclude hushnet-kernels --exclude hushnet-wasm $(EXTENSION) --profile $(PROFILE) --locked --tests
 	cargo test --workspace --exclude hushnet-masks --exclude hushnet-kernels --exclude hushnet-wasm $(EXTENSION) --profile $(PROFILE) --locked --doc
+
+test-rust-ledger:
 	@echo "== Rust tests with the ledger of masks: a second build of our own crates, apart from the product's"
 	cargo test -p hushnet-masks -p hushnet-python $(EXTENSION) --profile $(PROFILE) --locked $(LEDGER)
 

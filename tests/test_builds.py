@@ -122,7 +122,8 @@ def test_both_extensions_are_linked_from_one_build_of_the_libraries() -> None:
 
 
 def test_rust_tests_link_what_setup_built(built: dict[str, Unit]) -> None:
-    tests, documents, masks = recipe("test-rust")
+    (tests, documents), (masks,) = recipe("test-rust-product"), recipe("test-rust-ledger")
+    assert sorted(recipe("test-rust")) == sorted([tests, documents, masks])
     assert again(tests, built) == again(documents, built) == set()
     # Examples are compiled by the linter: two of them have one name, and each costs seconds.
     # Extensions have no tests of their own, and no program can be linked from one.
@@ -168,7 +169,7 @@ def test_fuzz_targets_take_macros_and_build_scripts_that_setup_built(built: dict
 
 
 def test_a_command_that_diverges_is_seen(built: dict[str, Unit]) -> None:
-    tests, _, _ = recipe("test-rust")
+    tests, _ = recipe("test-rust-product")
     plain = [word for word in tests if not word.startswith(("--features", "pyo3/"))]
     for name in ("hushnet-python", "hushnet-bench"):
         plain += ["--exclude", name]
