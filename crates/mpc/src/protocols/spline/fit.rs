@@ -127,9 +127,26 @@ struct Piecewise {
 /// A function of many arguments at once: as many values.
 type Batched<'a> = &'a dyn Fn(&[f64]) -> Vec<f64>;
 
+/// What a fit is looked at for.
+#[derive(Clone, Copy)]
+struct Limit {
+    /// Of so many pieces the first.
+    step: usize,
+    /// A fit that is not below this error is none.
+    error: f64,
+}
+
+/// Fits of many more pieces than two to the power of this are tried on so many first.
+const PROBED: u32 = 3;
+
 impl Piecewise {
     /// With a function that is called once for all arguments: they do not depend on its values, so a first pass lists them.
-    fn batched(f: Batched<'_>, at: (Interval, Ring), degree: usize, segments: u32) -> Option<Self> {
+    fn batched(
+        f: Batched<'_>,
+        at: (Interval, Ring),
+        (degree, segments): (usize, u32),
+        limit: Limit,
+    ) -> Option<Self> {
         let asked = RefCell::new(Vec::new());
         Self::new(
             &|x| {
@@ -137,20 +154,20 @@ impl Piecewise {
                 0.0
             },
             at,
-            degree,
-            segments,
+            (degree, segments),
+            limit,
         )?;
         let values = f(&asked.into_inner()).into_iter();
         let values = RefCell::new(values);
         // Fewer values than arguments leave the rest without one: the fit is refused.
-        Self::new(&|_| values.borrow_mut().next().unwrap_or(f64::NAN), at, degree, segments)
+        Self::new(&|_| values.borrow_mut().next().unwrap_or(f64::NAN), at, (degree, segments), limit)
     }
 
     fn new(
         f: &dyn Fn(f64) -> f64,
         (at, input): (Interval, Ring),
-        degree: usize,
-        segments: u32,
+        (degree, segments): (usize, u32),
+        limit: Limit,
     ) -> Option<Self> {
         let (bits, multiplier) = filled(at, input, segments)?;
         let length = 2f64.powi((bits - segments) as i32);
@@ -179,7 +196,7 @@ impl Piecewise {
             this.values = (this.values.0.min(end), this.values.1.max(end));
         }
         let mut sound = true;
-        for piece in 0..1usize << segments {
+        for piece in (0..1usize << segments).step_by(limit.step) {
             let at = |y: f64, t: f64| piece as f64 + y + f64::midpoint(t, 1.0);
             if point(at(0.0, -1.0)) > high || point(at(1.0, 1.0)) < low {
                 this.pieces.push((0..=degree).map(|m| vec![0.0; degree + 3 - m.min(1)]).collect());
@@ -212,6 +229,10 @@ impl Piecewise {
                     let slope = (f(point(at(y, t) + step)) - exact).abs() / (step * length * unit);
                     this.slope = this.slope.max(slope);
                 }
+            }
+            // Without values, as where arguments are only listed, there is no error.
+            if this.error * BETWEEN >= limit.error {
+                return None;
             }
             this.pieces.push(polynomials);
         }
@@ -397,10 +418,13 @@ impl Spline {
                 if best.as_ref().is_some_and(|(price, _)| *price <= least) {
                     break;
                 }
-                let Some(fit) = Piecewise::batched(f, (at, input), degree, segments) else { continue };
-                if fit.error < error {
-                    fit.cheapest((at, scale, error), wanted, &mut best)?;
+                // A few pieces tell of most fits that they are too coarse.
+                let of = |step| Piecewise::batched(f, (at, input), (degree, segments), Limit { step, error });
+                if segments > PROBED + 1 && of(1 << (segments - PROBED)).is_none() {
+                    continue;
                 }
+                let Some(fit) = of(1) else { continue };
+                fit.cheapest((at, scale, error), wanted, &mut best)?;
                 // Shorter segments make the table longer, and this fit leaves the rest of the error to the roundings.
                 if fit.error < error / 16.0 {
                     break;
