@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, field, replace
+from functools import lru_cache
 
 import numpy as np
 
@@ -566,13 +567,17 @@ def word_products(layer: Linear) -> int:
     g = layer.geometry
     if g["type"] == "dense":
         return g["inputs"] * g["outputs"]
-    taps = []
-    for axis in range(2):
-        size, out = g["input"][1 + axis], g["output"][1 + axis]
-        at = (
-            np.arange(out)[:, None] * g["stride"][axis]
-            + np.arange(g["kernel"][axis])[None] * g["dilation"][axis]
-            - g["pads"][axis]
+    taps = [
+        _taps(
+            *(g[k][axis] for k in ("kernel", "stride", "dilation", "pads")), g["input"][1 + axis], g["output"][1 + axis]
         )
-        taps.append(int(((at >= 0) & (at < size)).sum()))
+        for axis in range(2)
+    ]
     return g["output"][0] * (g["input"][0] // g["groups"]) * taps[0] * taps[1]
+
+
+@lru_cache(maxsize=1024)
+def _taps(kernel: int, stride: int, dilation: int, pad: int, size: int, out: int) -> int:
+    """Values that a kernel meets along one axis, at all places together."""
+    at = np.arange(out)[:, None] * stride + np.arange(kernel)[None] * dilation - pad
+    return int(((at >= 0) & (at < size)).sum())
