@@ -101,7 +101,7 @@ lint: setup
 lint-rust:
 	cargo fmt --all --check
 	cargo clippy --workspace --exclude hushnet-masks --all-targets --profile $(PROFILE) --locked -- -D warnings
-	cargo clippy -p hushnet-masks --all-targets --profile $(PROFILE) --locked -- -D warnings
+	cargo clippy -p hushnet-masks -p hushnet-ring --no-deps --all-targets --profile $(PROFILE) --locked -- -D warnings
 	RUSTDOCFLAGS="-D warnings" cargo doc --workspace --exclude hushnet-masks --no-deps --profile $(PROFILE) --locked
 	RUSTFLAGS="--cfg fuzzing" cargo clippy --manifest-path fuzz/Cargo.toml --profile fast --target $(HOST) --target-dir target -- -D warnings
 
