@@ -1,5 +1,7 @@
 //! AVX-512 + VAES + GFNI. Everything here is reached only after the features have been detected.
 #![allow(unsafe_code)]
+// As in `avx2`: loops over registers count.
+#![allow(clippy::needless_range_loop)]
 
 use std::arch::x86_64::*;
 
@@ -259,7 +261,7 @@ pub(super) fn transpose64(m: &mut [u64; 64]) -> bool {
 }
 
 /// 8x8 bytes are moved by byte permutations, 8x8 bits by the affine instruction.
-#[target_feature(enable = "avx512f,avx512bw,avx512vbmi,gfni")]
+#[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vbmi,gfni")]
 unsafe fn transpose64_inner(m: &mut [u64; 64]) {
     let mut bytes8 = [0u8; 64];
     for (i, b) in bytes8.iter_mut().enumerate() {
@@ -277,14 +279,36 @@ unsafe fn transpose64_inner(m: &mut [u64; 64]) {
         let x = _mm512_permutexvar_epi8(perm, x);
         *v = _mm512_gf2p8affine_epi64_epi8::<0>(unit, reverse_bytes(x));
     }
-    // z[j]: lane b, byte i = bits of rows 8j.. in column 8b+i. Word 8b+i wants byte j from z[j].
-    let mut out = [[0u8; 64]; 8];
-    for (j, v) in z.iter().enumerate() {
-        // SAFETY: 64 bytes.
-        unsafe { _mm512_storeu_si512(out[j].as_mut_ptr().cast(), *v) };
+    // z[j]: lane b, byte i = bits of rows 8j.. in column 8b+i. Word 8b+i wants byte j from z[j], so 8 rows of 16 bytes are transposed in each quarter.
+    let (mut words, mut quads) = ([[_mm512_setzero_si512(); 4]; 2], [[[_mm512_setzero_si512(); 2]; 2]; 2]);
+    for i in 0..4 {
+        words[0][i] = _mm512_unpacklo_epi8(z[2 * i], z[2 * i + 1]);
+        words[1][i] = _mm512_unpackhi_epi8(z[2 * i], z[2 * i + 1]);
     }
-    for (c, w) in m.iter_mut().enumerate() {
-        *w = u64::from_le_bytes(std::array::from_fn(|j| out[j][c]));
+    for half in 0..2 {
+        for i in 0..2 {
+            let (top, bottom) = (words[half][2 * i], words[half][2 * i + 1]);
+            quads[half][0][i] = _mm512_unpacklo_epi16(top, bottom);
+            quads[half][1][i] = _mm512_unpackhi_epi16(top, bottom);
+        }
+        for part in 0..2 {
+            let [top, bottom] = quads[half][part];
+            z[4 * half + 2 * part] = _mm512_unpacklo_epi32(top, bottom);
+            z[4 * half + 2 * part + 1] = _mm512_unpackhi_epi32(top, bottom);
+        }
+    }
+    // Quarter q of z[k]: columns 16q + 2k and 16q + 2k + 1.
+    for (k, v) in z.iter().enumerate() {
+        let quarters = [
+            _mm512_castsi512_si128(*v),
+            _mm512_extracti32x4_epi32::<1>(*v),
+            _mm512_extracti32x4_epi32::<2>(*v),
+            _mm512_extracti32x4_epi32::<3>(*v),
+        ];
+        for (q, two) in quarters.into_iter().enumerate() {
+            // SAFETY: words 16q + 2k and 16q + 2k + 1, of 64.
+            unsafe { _mm_storeu_si128(m.as_mut_ptr().add(16 * q + 2 * k).cast(), two) };
+        }
     }
 }
 
