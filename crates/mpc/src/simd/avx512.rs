@@ -7,7 +7,7 @@ use std::arch::x86_64::*;
 
 use super::x86::{add_picks, expand, fetch, from_u128, groups, RoundKeys};
 use super::{check_code, lanes, spread};
-use crate::block::Block;
+use crate::block::{Block, CLEAR};
 use crate::select::equal_mask;
 
 /// AES-128 round keys; holding one proves that the features below are there.
@@ -228,10 +228,71 @@ unsafe fn grow_inner<const PATCH: bool>(
         }
         i += 4;
     }
+    fold(sum)
+}
+
+/// See `FixedKey::lefts`.
+pub(super) fn lefts(k: &Key, nodes: &[Block]) -> Block {
+    // SAFETY: a `Key` exists only where the features do.
+    unsafe { lefts_inner(k, nodes) }
+}
+
+#[target_feature(enable = "avx512f,avx512bw,avx512dq,vaes")]
+unsafe fn lefts_inner(k: &Key, nodes: &[Block]) -> Block {
+    const N: usize = 8;
+    let (groups, rest) = nodes.as_chunks::<{ 4 * N }>();
+    let mut sum = _mm512_setzero_si512();
+    for group in groups {
+        let mut x = [_mm512_setzero_si512(); N];
+        for j in 0..N {
+            // SAFETY: four of the group's blocks.
+            x[j] = unsafe { _mm512_loadu_si512(group.as_ptr().add(4 * j).cast()) };
+        }
+        for left in mmo(k, x) {
+            sum = _mm512_xor_si512(sum, left);
+        }
+    }
+    for four in rest.chunks(4) {
+        let m = head(four.len());
+        // SAFETY: the mask keeps to the blocks that are there.
+        let [left] = mmo(k, [unsafe { _mm512_maskz_loadu_epi64(m, four.as_ptr().cast()) }]);
+        sum = _mm512_mask_xor_epi64(sum, m, sum, left);
+    }
+    fold(sum)
+}
+
+/// The XOR of four blocks.
+#[inline]
+#[target_feature(enable = "avx512f")]
+fn fold(x: __m512i) -> Block {
     let mut parts = [0u128; 4];
     // SAFETY: 64 bytes of room.
-    unsafe { _mm512_storeu_si512(parts.as_mut_ptr().cast(), sum) };
+    unsafe { _mm512_storeu_si512(parts.as_mut_ptr().cast(), x) };
     parts[0] ^ parts[1] ^ parts[2] ^ parts[3]
+}
+
+/// See `FixedKey::seal`.
+pub(super) fn seal(_: &Key, nodes: &mut [Block], at: u64, value: Block) {
+    // SAFETY: a `Key` exists only where the features do.
+    unsafe { seal_inner(nodes, at, value) }
+}
+
+#[target_feature(enable = "avx512f,avx512bw,avx512dq,vaes")]
+unsafe fn seal_inner(nodes: &mut [Block], at: u64, value: Block) {
+    /// (a AND b) XOR c.
+    const AND_XOR: i32 = 0b0110_1010;
+    let (clear, value, at) = (broadcast(CLEAR), broadcast(value), _mm512_set1_epi64(at as i64));
+    let mut places = _mm512_set_epi64(3, 3, 2, 2, 1, 1, 0, 0);
+    for four in nodes.chunks_mut(4) {
+        let (m, p) = (head(four.len()), four.as_mut_ptr().cast::<i64>());
+        // SAFETY: the mask keeps to the blocks that are there.
+        let x = unsafe { _mm512_maskz_loadu_epi64(m, p) };
+        let here = _mm512_maskz_mov_epi64(_mm512_cmpeq_epi64_mask(places, at), value);
+        let sealed = _mm512_ternarylogic_epi64::<AND_XOR>(x, clear, here);
+        // SAFETY: as above.
+        unsafe { _mm512_mask_storeu_epi64(p, m, sealed) };
+        places = _mm512_add_epi64(places, _mm512_set1_epi64(4));
+    }
 }
 
 #[target_feature(enable = "avx512f,avx512dq,bmi2")]

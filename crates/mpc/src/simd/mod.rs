@@ -107,6 +107,17 @@ impl FixedKey {
         on!(self, grow_patched(nodes, w, at, value))
     }
 
+    /// The XOR of the left children of all nodes, as [`Self::grow`] returns it, of a level whose children nobody needs.
+    pub(crate) fn lefts(&self, nodes: &[Block]) -> Block {
+        on!(self, lefts(nodes))
+    }
+
+    /// Clears bit 0 of all nodes and XORs `value` into node `at`, which is secret (none where `at` is behind the last): every node is read and
+    /// written alike.
+    pub(crate) fn seal(&self, nodes: &mut [Block], at: u64, value: Block) {
+        on!(self, seal(nodes, at, value));
+    }
+
     /// Up to four bit planes of H(blocks ^ offset): plane 0 bit 127, 1 bit 63, 2 bit 126, 3 bit 62.
     pub(crate) fn planes<const P: usize>(&self, blocks: &[Block; GROUP], offset: Block) -> [u64; P] {
         on!(self, planes::<P>(blocks, offset))

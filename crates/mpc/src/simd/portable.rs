@@ -3,7 +3,8 @@
 use hushnet_ring::aes128::Aes128;
 
 use super::lanes::{self, Lanes, Offered};
-use crate::block::Block;
+use super::spread;
+use crate::block::{Block, CLEAR};
 use crate::select::equal_mask;
 
 pub(super) fn sigma(x: Block) -> Block {
@@ -54,6 +55,26 @@ pub(super) fn grow_patched(aes: &Aes128, nodes: &mut [Block], w: usize, at: u64,
         *node ^= value & equal_mask(i as u64, at);
     }
     grow(aes, nodes, w)
+}
+
+/// See `FixedKey::lefts`.
+pub(super) fn lefts(aes: &Aes128, nodes: &[Block]) -> Block {
+    let mut left = [0; 64];
+    nodes.chunks(left.len()).fold(0, |sum, nodes| {
+        let left = &mut left[..nodes.len()];
+        hash(aes, nodes, 0, left);
+        left.iter().fold(sum, |sum, l| sum ^ l)
+    })
+}
+
+/// See `FixedKey::seal`.
+pub(super) fn seal(_: &Aes128, nodes: &mut [Block], at: u64, value: Block) {
+    const TOGETHER: usize = 8;
+    let spread: [Block; TOGETHER] = spread(at, value);
+    for (i, group) in nodes.chunks_mut(TOGETHER).enumerate() {
+        let here = equal_mask(i as u64, at / TOGETHER as u64);
+        group.iter_mut().zip(&spread).for_each(|(n, v)| *n = *n & CLEAR ^ v & here);
+    }
 }
 
 pub(super) fn counter(aes: &Aes128, start: u128, out: &mut [Block]) {

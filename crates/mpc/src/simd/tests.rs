@@ -76,7 +76,19 @@ fn hashes_agree() {
                 direct[..n].iter_mut().skip(at).take(1).for_each(|d| *d ^= 5 << 70);
                 assert_eq!((k.grow(&mut direct, n), direct), (got, patched), "{n} blocks, patch at {at}");
             }
-            (hash, tweaked, sum, nodes)
+            assert_eq!(k.lefts(&random(2 * n + 1, 3)[..n]), sum, "{n} blocks");
+            let sealed = [0, n / 2, n.saturating_sub(1), n, usize::MAX].map(|at| {
+                let (mut sealed, value) = (x.clone(), 5 << 70 | 1);
+                k.seal(&mut sealed, at as u64, value);
+                let expected = |(i, x): (usize, &Block)| x >> 1 << 1 ^ if i == at { value } else { 0 };
+                assert_eq!(
+                    sealed,
+                    x.iter().enumerate().map(expected).collect::<Vec<_>>(),
+                    "{n} blocks, {at}"
+                );
+                sealed
+            });
+            (hash, tweaked, sum, nodes, sealed)
         });
         let results: Vec<_> = results.collect();
         assert!(results.iter().all(|r| *r == results[0]), "{n} blocks");
