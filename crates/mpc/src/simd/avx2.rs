@@ -392,6 +392,30 @@ macro_rules! kernels {
                 unsafe { seal_inner(nodes, at, value) }
             }
 
+            /// See `FixedKey::words`.
+            pub(in crate::simd) fn words(k: &Key, blocks: &[Block; 64], offset: Block) -> lanes::Lanes {
+                // SAFETY: a `Key` exists only where the features do.
+                unsafe { words_inner(k, blocks, offset) }
+            }
+
+            #[target_feature(enable = $features)]
+            fn words_inner(k: &Key, blocks: &[Block; 64], offset: Block) -> lanes::Lanes {
+                let offset = broadcast(offset);
+                let mut out = [0; 64];
+                let blocks = blocks.as_chunks::<BLOCKS>().0;
+                for q in 0..blocks.len() {
+                    let h = mmo(k, load(&blocks[q]), offset);
+                    for i in 0..N / 2 {
+                        // Words of blocks 0, 2, 1, 3.
+                        let low = _mm256_unpacklo_epi64(h[2 * i], h[2 * i + 1]);
+                        let low = _mm256_permute4x64_epi64::<0b11_01_10_00>(low);
+                        // SAFETY: four of the 64 words.
+                        unsafe { _mm256_storeu_si256(out.as_mut_ptr().add(BLOCKS * q + 4 * i).cast(), low) };
+                    }
+                }
+                out
+            }
+
             /// See `FixedKey::planes`: the top bits of both halves of the blocks, then the bits below.
             pub(in crate::simd) fn planes<const P: usize>(k: &Key, blocks: &[Block; 64], offset: Block) -> [u64; P] {
                 // SAFETY: a `Key` exists only where the features do.

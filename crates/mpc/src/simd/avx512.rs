@@ -295,6 +295,34 @@ unsafe fn seal_inner(nodes: &mut [Block], at: u64, value: Block) {
     }
 }
 
+/// See `FixedKey::words`.
+pub(super) fn words(k: &Key, blocks: &[Block; 64], offset: Block) -> lanes::Lanes {
+    // SAFETY: a `Key` exists only where the features do.
+    unsafe { words_inner(k, blocks, offset) }
+}
+
+#[target_feature(enable = "avx512f,avx512bw,avx512dq,vaes")]
+unsafe fn words_inner(k: &Key, blocks: &[Block; 64], offset: Block) -> lanes::Lanes {
+    const N: usize = 8;
+    let (off, low) = (broadcast(offset), _mm512_set_epi64(14, 12, 10, 8, 6, 4, 2, 0));
+    let mut out = [0; 64];
+    for half in 0..2 {
+        let mut x = [_mm512_setzero_si512(); N];
+        for j in 0..N {
+            // SAFETY: four of the 64 blocks.
+            let four = unsafe { _mm512_loadu_si512(blocks.as_ptr().add(32 * half + 4 * j).cast()) };
+            x[j] = _mm512_xor_si512(four, off);
+        }
+        let h = mmo(k, x);
+        for j in 0..N / 2 {
+            let eight = _mm512_permutex2var_epi64(h[2 * j], low, h[2 * j + 1]);
+            // SAFETY: eight of the 64 words.
+            unsafe { _mm512_storeu_si512(out.as_mut_ptr().add(32 * half + 8 * j).cast(), eight) };
+        }
+    }
+    out
+}
+
 #[target_feature(enable = "avx512f,avx512dq,bmi2")]
 unsafe fn extract_inner(blocks: &[Block; 64], position: u32) -> u64 {
     let shift = _mm_cvtsi32_si128(63 - (position % 64) as i32);

@@ -77,6 +77,13 @@ pub(super) fn seal(_: &Aes128, nodes: &mut [Block], at: u64, value: Block) {
     }
 }
 
+/// See `FixedKey::words`.
+pub(super) fn words(aes: &Aes128, blocks: &[Block; 64], offset: Block) -> Lanes {
+    let mut h = [0; 64];
+    hash(aes, blocks, offset, &mut h);
+    h.map(|h| h as u64)
+}
+
 pub(super) fn counter(aes: &Aes128, start: u128, out: &mut [Block]) {
     for (i, o) in out.iter_mut().enumerate() {
         *o = start.wrapping_add(i as u128);
@@ -138,8 +145,8 @@ pub(super) fn offer(_: &Aes128, term: &Offered<'_>, sent: &mut Lanes, share: &mu
 }
 
 /// See `FixedKey::keep`.
-pub(super) fn keep(_: &Aes128, hashes: &[Block; 64], shift: u32, share: &mut Lanes) {
-    lanes::keep(hashes, shift, share);
+pub(super) fn keep(_: &Aes128, pads: &Lanes, shift: u32, share: &mut Lanes) {
+    lanes::keep(pads, shift, share);
 }
 
 /// See `FixedKey::collect`.
