@@ -283,15 +283,23 @@ unsafe fn seal_inner(nodes: &mut [Block], at: u64, value: Block) {
     const AND_XOR: i32 = 0b0110_1010;
     let (clear, value, at) = (broadcast(CLEAR), broadcast(value), _mm512_set1_epi64(at as i64));
     let mut places = _mm512_set_epi64(3, 3, 2, 2, 1, 1, 0, 0);
-    for four in nodes.chunks_mut(4) {
-        let (m, p) = (head(four.len()), four.as_mut_ptr().cast::<i64>());
-        // SAFETY: the mask keeps to the blocks that are there.
-        let x = unsafe { _mm512_maskz_loadu_epi64(m, p) };
+    let (fours, rest) = nodes.as_chunks_mut::<4>();
+    for i in 0..fours.len() {
+        let p = fours[i].as_mut_ptr().cast();
         let here = _mm512_maskz_mov_epi64(_mm512_cmpeq_epi64_mask(places, at), value);
-        let sealed = _mm512_ternarylogic_epi64::<AND_XOR>(x, clear, here);
-        // SAFETY: as above.
-        unsafe { _mm512_mask_storeu_epi64(p, m, sealed) };
+        // SAFETY: four blocks.
+        unsafe {
+            let x = _mm512_loadu_si512(p);
+            _mm512_storeu_si512(p, _mm512_ternarylogic_epi64::<AND_XOR>(x, clear, here));
+        }
         places = _mm512_add_epi64(places, _mm512_set1_epi64(4));
+    }
+    let (m, p) = (head(rest.len()), rest.as_mut_ptr().cast::<i64>());
+    let here = _mm512_maskz_mov_epi64(_mm512_cmpeq_epi64_mask(places, at), value);
+    // SAFETY: the mask keeps to the blocks that are there.
+    unsafe {
+        let x = _mm512_maskz_loadu_epi64(m, p);
+        _mm512_mask_storeu_epi64(p, m, _mm512_ternarylogic_epi64::<AND_XOR>(x, clear, here));
     }
 }
 
