@@ -9,6 +9,9 @@ use hushnet_ring::ledger::{self, Kind, Stream};
 /// A 128-bit string; bit 0 carries the choice bit of correlated OTs.
 pub type Block = u128;
 
+/// Everything but the choice bit.
+pub(crate) const CLEAR: Block = !1;
+
 /// A pseudo-random generator, AES-128 in counter mode, for one party's own secrets. Keys are wiped on drop.
 pub struct Prg {
     aes: Aes128,

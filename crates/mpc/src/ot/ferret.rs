@@ -201,8 +201,8 @@ impl Sender {
         }
     }
 
-    /// Expands trees `first..first+trees` into `rows` (with the code's part when `whole`), a few at a time when
-    /// `rows` is shorter, and sends their corrections. Returns the roots.
+    /// Sends the corrections of trees from `first` on, as many as `rows` has room for, and expands these into `rows`, with the code's part, when
+    /// `whole`. Returns the roots.
     fn pay(
         &mut self,
         ch: &mut dyn Channel,
@@ -220,7 +220,8 @@ impl Sender {
             for (i, (rows, sums)) in trees(p, rows, sums) {
                 let tree = first + i as u64;
                 public.used(uses::FERRET_SENT_TREE, base.iteration, tree);
-                ggm::expand(&public.tree(base.iteration, tree), roots[at + i], delta, rows, sums);
+                let expand = if whole { ggm::expand } else { ggm::level_sums };
+                expand(&public.tree(base.iteration, tree), roots[at + i], delta, rows, sums);
                 sums.iter_mut().zip(base.of_tree(p, tree)).for_each(|(s, b)| *s ^= b);
             }
             if whole {

@@ -5,11 +5,9 @@
 //! bits avoid, and from "the leaves XOR to Delta" it gets leaf ^ Delta there. Leaves lie in bit-reversed order:
 //! the child taken at level i adds 2^(i-1) when it is the right one.
 
-use crate::block::Block;
-use crate::select::{choose, equal_mask, mask};
-use crate::simd::{spread, FixedKey};
-
-use super::CLEAR;
+use crate::block::{Block, CLEAR};
+use crate::select::{choose, mask};
+use crate::simd::FixedKey;
 
 /// Expands the sender's tree into `leaves` (2^depth of them, bit 0 cleared) and writes the XOR of the left
 /// nodes of each level to `sums` (depth of them).
@@ -20,7 +18,17 @@ pub(crate) fn expand(h: &FixedKey, root: Block, delta: Block, leaves: &mut [Bloc
     for (level, sum) in sums.iter_mut().enumerate().skip(1) {
         *sum = h.grow(leaves, 1 << level);
     }
-    leaves.iter_mut().for_each(|l| *l &= CLEAR);
+    h.seal(leaves, u64::MAX, 0);
+}
+
+/// The `sums` that [`expand`] writes, of a tree whose leaves nobody needs. `nodes` is room for 2^(depth - 1) of them, at least two.
+pub(crate) fn level_sums(h: &FixedKey, root: Block, delta: Block, nodes: &mut [Block], sums: &mut [Block]) {
+    (nodes[0], nodes[1]) = (root, root ^ delta);
+    sums[0] = root;
+    let depth = sums.len();
+    for (level, sum) in sums.iter_mut().enumerate().skip(1) {
+        *sum = if level + 1 < depth { h.grow(nodes, 1 << level) } else { h.lefts(&nodes[..1 << level]) };
+    }
 }
 
 /// Expands the receiver's tree: `sums[i]` is the XOR of the level's nodes on the side that bit i of `sides`
@@ -56,18 +64,8 @@ pub(crate) fn expand_punctured(h: &FixedKey, sides: u64, sums: &[Block], leaves:
     let w = leaves.len() / 2;
     let in_high = hole / w as u64;
     let (low, high) = leaves.split_at_mut(w);
-    finish(low, hole % w as u64, choose([missing, patch], in_high));
-    finish(high, hole % w as u64, choose([patch, missing], in_high));
-}
-
-/// Clears bit 0 of all leaves and XORs `value` into the one at the secret place `at`.
-fn finish(leaves: &mut [Block], at: u64, value: Block) {
-    const GROUP: usize = 8;
-    let spread: [Block; GROUP] = spread(at, value);
-    for (i, group) in leaves.chunks_mut(GROUP).enumerate() {
-        let here = equal_mask(i as u64, at / GROUP as u64);
-        group.iter_mut().zip(&spread).for_each(|(l, v)| *l = *l & CLEAR ^ v & here);
-    }
+    h.seal(low, hole % w as u64, choose([missing, patch], in_high));
+    h.seal(high, hole % w as u64, choose([patch, missing], in_high));
 }
 
 #[cfg(test)]
@@ -83,6 +81,9 @@ mod tests {
                 let mut full = vec![0; 1 << depth];
                 let mut sums = vec![0; depth];
                 expand(&h, 42, delta, &mut full, &mut sums);
+                let (mut room, mut alone) = (vec![0; full.len().div_ceil(2).max(2)], vec![0; depth]);
+                level_sums(&h, 42, delta, &mut room, &mut alone);
+                assert_eq!(alone, sums, "depth {depth}");
                 let sides = !(path as u64);
                 let given: Vec<Block> = sums
                     .iter()

@@ -147,6 +147,3 @@ fn rows_of<C: AsRef<[u64]>>(columns: &[C], words: usize, out: &mut VecDeque<Bloc
         out.extend((0..64).map(|i| Block::from(halves[0][i]) | Block::from(halves[1][i]) << 64));
     }
 }
-
-/// Everything but the choice bit.
-pub(crate) const CLEAR: Block = !1;

@@ -14,7 +14,7 @@ use std::collections::VecDeque;
 
 use zeroize::Zeroize;
 
-use crate::block::{Block, Prg};
+use crate::block::{Block, Prg, CLEAR};
 use crate::channel::Channel;
 use crate::error::Result;
 use crate::select::{all, choose, equal_mask, mask};
@@ -22,7 +22,7 @@ use crate::simd::FixedKey;
 use crate::uses;
 use hushnet_ring::ledger;
 
-use super::{recv_blocks, rows_of, send_blocks, take, CotReceiver, CotSender, Ledger, OtKind, Step, CLEAR};
+use super::{recv_blocks, rows_of, send_blocks, take, CotReceiver, CotSender, Ledger, OtKind, Step};
 
 /// Bits of a group.
 const BITS: usize = 8;

@@ -61,15 +61,14 @@ pub(crate) fn choose(
     let blocks = words(n);
     let mut chosen =
         Chosen { sums: Vec::with_capacity(blocks), bits: Vec::with_capacity(blocks * terms.len()), n };
-    let (mut t, mut h) = ([0; GROUP], [0; GROUP]);
+    let mut t = [0; GROUP];
     for block in 0..blocks {
         let m = (n - block * GROUP).min(GROUP);
         let mut sum = [0; GROUP];
         for (k, term) in terms.iter().enumerate() {
             s.draw_received(&mut t)?;
             let key = &s.recv_pads.key;
-            key.hash(&t, 0, &mut h);
-            key.keep(&h, term.shift, &mut sum);
+            key.keep(&key.words(&t, 0), term.shift, &mut sum);
             let bits = plane(block, k);
             send_plane(&mut *s.channel, &[key.choices(&t) ^ bits], m)?;
             chosen.bits.push(bits);
@@ -91,7 +90,7 @@ pub(crate) fn offer(
     elements: impl Fn(usize, usize, &mut [u64]),
 ) -> Result<()> {
     let delta = s.delta();
-    let (mut q, mut h) = ([0; GROUP], [[0; GROUP]; 2]);
+    let mut q = [0; GROUP];
     let (mut sent, mut share, mut block_elements) = ([0; GROUP], [0; GROUP], [0; GROUP]);
     let mut messages = Vec::with_capacity(payload_bytes(terms, out.len()) as usize);
     for (block, out) in out.chunks_mut(GROUP).enumerate() {
@@ -101,12 +100,10 @@ pub(crate) fn offer(
             let swap = recv_word(&mut *s.channel, n)?;
             s.draw_sent(&mut q)?;
             let key = &s.send_pads.key;
-            key.hash(&q, 0, &mut h[0]);
-            key.hash(&q, delta, &mut h[1]);
+            let (first, second) = (key.words(&q, 0), key.words(&q, delta));
             elements(k, block * GROUP, &mut block_elements[..n]);
-            let [first, second] = &h;
             let term = Offered {
-                pads: [first, second],
+                pads: [&first, &second],
                 swap,
                 elements: &block_elements,
                 payload: term.payload.reduce(u64::MAX),

@@ -8,7 +8,7 @@ use std::arch::x86_64::*;
 
 use super::x86::{add_picks, expand, fetch, from_u128, groups, to_u128, RoundKeys};
 use super::{check_code, lanes, spread};
-use crate::block::Block;
+use crate::block::{Block, CLEAR};
 use crate::select::equal_mask;
 
 #[inline]
@@ -68,6 +68,26 @@ fn encrypt_vaes<const N: usize>(k: &RoundKeys, mut s: [__m256i; N]) -> [__m256i;
         *v = _mm256_aesenclast_epi128(*v, key);
     }
     s
+}
+
+/// See `FixedKey::seal`.
+#[target_feature(enable = "avx2")]
+fn seal_inner(nodes: &mut [Block], at: u64, value: Block) {
+    let (clear, spread, wanted) = (broadcast(CLEAR), broadcast(value), _mm256_set1_epi64x(at as i64));
+    let mut places = _mm256_set_epi64x(1, 1, 0, 0);
+    let (pairs, last) = nodes.as_chunks_mut::<2>();
+    for i in 0..pairs.len() {
+        let p = pairs[i].as_mut_ptr().cast();
+        // SAFETY: two blocks.
+        let x = unsafe { _mm256_loadu_si256(p) };
+        let here = _mm256_and_si256(_mm256_cmpeq_epi64(places, wanted), spread);
+        // SAFETY: as above.
+        unsafe { _mm256_storeu_si256(p, _mm256_xor_si256(_mm256_and_si256(x, clear), here)) };
+        places = _mm256_add_epi64(places, _mm256_set1_epi64x(2));
+    }
+    if let [last] = last {
+        *last = *last & CLEAR ^ value & equal_mask(2 * pairs.len() as u64, at);
+    }
 }
 
 /// Of 16 blocks, the bytes 0 and 8 (`TOP` false) or 7 and 15 (`TOP` true): the lower of them, block by block, then the upper.
@@ -336,6 +356,64 @@ macro_rules! kernels {
                     }
                 }
                 sum
+            }
+
+            /// See `FixedKey::lefts`.
+            pub(in crate::simd) fn lefts(k: &Key, nodes: &[Block]) -> Block {
+                // SAFETY: a `Key` exists only where the features do.
+                unsafe { lefts_inner(k, nodes) }
+            }
+
+            #[target_feature(enable = $features)]
+            fn lefts_inner(k: &Key, nodes: &[Block]) -> Block {
+                let none = _mm256_setzero_si256();
+                let (groups, tail) = nodes.as_chunks::<BLOCKS>();
+                let mut sums = [none; N];
+                for i in 0..groups.len() {
+                    sums = xor(sums, mmo(k, load(&groups[i]), none));
+                }
+                let mut buffer = [0; BLOCKS];
+                buffer[..tail.len()].copy_from_slice(tail);
+                let h = mmo(k, load(&buffer), none);
+                store(&mut buffer, h);
+                buffer[tail.len()..].fill(0);
+                sums = xor(sums, load(&buffer));
+                store(&mut buffer, sums);
+                let mut sum = 0;
+                for i in 0..BLOCKS {
+                    sum ^= buffer[i];
+                }
+                sum
+            }
+
+            /// See `FixedKey::seal`.
+            pub(in crate::simd) fn seal(_: &Key, nodes: &mut [Block], at: u64, value: Block) {
+                // SAFETY: a `Key` exists only where the features do.
+                unsafe { seal_inner(nodes, at, value) }
+            }
+
+            /// See `FixedKey::words`.
+            pub(in crate::simd) fn words(k: &Key, blocks: &[Block; 64], offset: Block) -> lanes::Lanes {
+                // SAFETY: a `Key` exists only where the features do.
+                unsafe { words_inner(k, blocks, offset) }
+            }
+
+            #[target_feature(enable = $features)]
+            fn words_inner(k: &Key, blocks: &[Block; 64], offset: Block) -> lanes::Lanes {
+                let offset = broadcast(offset);
+                let mut out = [0; 64];
+                let blocks = blocks.as_chunks::<BLOCKS>().0;
+                for q in 0..blocks.len() {
+                    let h = mmo(k, load(&blocks[q]), offset);
+                    for i in 0..N / 2 {
+                        // Words of blocks 0, 2, 1, 3.
+                        let low = _mm256_unpacklo_epi64(h[2 * i], h[2 * i + 1]);
+                        let low = _mm256_permute4x64_epi64::<0b11_01_10_00>(low);
+                        // SAFETY: four of the 64 words.
+                        unsafe { _mm256_storeu_si256(out.as_mut_ptr().add(BLOCKS * q + 4 * i).cast(), low) };
+                    }
+                }
+                out
             }
 
             /// See `FixedKey::planes`: the top bits of both halves of the blocks, then the bits below.

@@ -1,11 +1,13 @@
 //! AVX-512 + VAES + GFNI. Everything here is reached only after the features have been detected.
 #![allow(unsafe_code)]
+// As in `avx2`: loops over registers count.
+#![allow(clippy::needless_range_loop)]
 
 use std::arch::x86_64::*;
 
 use super::x86::{add_picks, expand, fetch, from_u128, groups, RoundKeys};
 use super::{check_code, lanes, spread};
-use crate::block::Block;
+use crate::block::{Block, CLEAR};
 use crate::select::equal_mask;
 
 /// AES-128 round keys; holding one proves that the features below are there.
@@ -226,10 +228,107 @@ unsafe fn grow_inner<const PATCH: bool>(
         }
         i += 4;
     }
+    fold(sum)
+}
+
+/// See `FixedKey::lefts`.
+pub(super) fn lefts(k: &Key, nodes: &[Block]) -> Block {
+    // SAFETY: a `Key` exists only where the features do.
+    unsafe { lefts_inner(k, nodes) }
+}
+
+#[target_feature(enable = "avx512f,avx512bw,avx512dq,vaes")]
+unsafe fn lefts_inner(k: &Key, nodes: &[Block]) -> Block {
+    const N: usize = 8;
+    let (groups, rest) = nodes.as_chunks::<{ 4 * N }>();
+    let mut sum = _mm512_setzero_si512();
+    for group in groups {
+        let mut x = [_mm512_setzero_si512(); N];
+        for j in 0..N {
+            // SAFETY: four of the group's blocks.
+            x[j] = unsafe { _mm512_loadu_si512(group.as_ptr().add(4 * j).cast()) };
+        }
+        for left in mmo(k, x) {
+            sum = _mm512_xor_si512(sum, left);
+        }
+    }
+    for four in rest.chunks(4) {
+        let m = head(four.len());
+        // SAFETY: the mask keeps to the blocks that are there.
+        let [left] = mmo(k, [unsafe { _mm512_maskz_loadu_epi64(m, four.as_ptr().cast()) }]);
+        sum = _mm512_mask_xor_epi64(sum, m, sum, left);
+    }
+    fold(sum)
+}
+
+/// The XOR of four blocks.
+#[inline]
+#[target_feature(enable = "avx512f")]
+fn fold(x: __m512i) -> Block {
     let mut parts = [0u128; 4];
     // SAFETY: 64 bytes of room.
-    unsafe { _mm512_storeu_si512(parts.as_mut_ptr().cast(), sum) };
+    unsafe { _mm512_storeu_si512(parts.as_mut_ptr().cast(), x) };
     parts[0] ^ parts[1] ^ parts[2] ^ parts[3]
+}
+
+/// See `FixedKey::seal`.
+pub(super) fn seal(_: &Key, nodes: &mut [Block], at: u64, value: Block) {
+    // SAFETY: a `Key` exists only where the features do.
+    unsafe { seal_inner(nodes, at, value) }
+}
+
+#[target_feature(enable = "avx512f,avx512bw,avx512dq,vaes")]
+unsafe fn seal_inner(nodes: &mut [Block], at: u64, value: Block) {
+    /// (a AND b) XOR c.
+    const AND_XOR: i32 = 0b0110_1010;
+    let (clear, value, at) = (broadcast(CLEAR), broadcast(value), _mm512_set1_epi64(at as i64));
+    let mut places = _mm512_set_epi64(3, 3, 2, 2, 1, 1, 0, 0);
+    let (fours, rest) = nodes.as_chunks_mut::<4>();
+    for i in 0..fours.len() {
+        let p = fours[i].as_mut_ptr().cast();
+        let here = _mm512_maskz_mov_epi64(_mm512_cmpeq_epi64_mask(places, at), value);
+        // SAFETY: four blocks.
+        unsafe {
+            let x = _mm512_loadu_si512(p);
+            _mm512_storeu_si512(p, _mm512_ternarylogic_epi64::<AND_XOR>(x, clear, here));
+        }
+        places = _mm512_add_epi64(places, _mm512_set1_epi64(4));
+    }
+    let (m, p) = (head(rest.len()), rest.as_mut_ptr().cast::<i64>());
+    let here = _mm512_maskz_mov_epi64(_mm512_cmpeq_epi64_mask(places, at), value);
+    // SAFETY: the mask keeps to the blocks that are there.
+    unsafe {
+        let x = _mm512_maskz_loadu_epi64(m, p);
+        _mm512_mask_storeu_epi64(p, m, _mm512_ternarylogic_epi64::<AND_XOR>(x, clear, here));
+    }
+}
+
+/// See `FixedKey::words`.
+pub(super) fn words(k: &Key, blocks: &[Block; 64], offset: Block) -> lanes::Lanes {
+    // SAFETY: a `Key` exists only where the features do.
+    unsafe { words_inner(k, blocks, offset) }
+}
+
+#[target_feature(enable = "avx512f,avx512bw,avx512dq,vaes")]
+unsafe fn words_inner(k: &Key, blocks: &[Block; 64], offset: Block) -> lanes::Lanes {
+    const N: usize = 8;
+    let (off, low) = (broadcast(offset), _mm512_set_epi64(14, 12, 10, 8, 6, 4, 2, 0));
+    let mut out = [0; 64];
+    for half in 0..2 {
+        let mut x = [_mm512_setzero_si512(); N];
+        for j in 0..N {
+            // SAFETY: four of the 64 blocks.
+            let four = unsafe { _mm512_loadu_si512(blocks.as_ptr().add(32 * half + 4 * j).cast()) };
+            x[j] = _mm512_xor_si512(four, off);
+        }
+        let h = mmo(k, x);
+        for j in 0..N / 2 {
+            let eight = _mm512_permutex2var_epi64(h[2 * j], low, h[2 * j + 1]);
+            // SAFETY: eight of the 64 words.
+            unsafe { _mm512_storeu_si512(out.as_mut_ptr().add(32 * half + 8 * j).cast(), eight) };
+        }
+    }
+    out
 }
 
 #[target_feature(enable = "avx512f,avx512dq,bmi2")]
@@ -259,7 +358,7 @@ pub(super) fn transpose64(m: &mut [u64; 64]) -> bool {
 }
 
 /// 8x8 bytes are moved by byte permutations, 8x8 bits by the affine instruction.
-#[target_feature(enable = "avx512f,avx512bw,avx512vbmi,gfni")]
+#[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vbmi,gfni")]
 unsafe fn transpose64_inner(m: &mut [u64; 64]) {
     let mut bytes8 = [0u8; 64];
     for (i, b) in bytes8.iter_mut().enumerate() {
@@ -277,14 +376,36 @@ unsafe fn transpose64_inner(m: &mut [u64; 64]) {
         let x = _mm512_permutexvar_epi8(perm, x);
         *v = _mm512_gf2p8affine_epi64_epi8::<0>(unit, reverse_bytes(x));
     }
-    // z[j]: lane b, byte i = bits of rows 8j.. in column 8b+i. Word 8b+i wants byte j from z[j].
-    let mut out = [[0u8; 64]; 8];
-    for (j, v) in z.iter().enumerate() {
-        // SAFETY: 64 bytes.
-        unsafe { _mm512_storeu_si512(out[j].as_mut_ptr().cast(), *v) };
+    // z[j]: lane b, byte i = bits of rows 8j.. in column 8b+i. Word 8b+i wants byte j from z[j], so 8 rows of 16 bytes are transposed in each quarter.
+    let (mut words, mut quads) = ([[_mm512_setzero_si512(); 4]; 2], [[[_mm512_setzero_si512(); 2]; 2]; 2]);
+    for i in 0..4 {
+        words[0][i] = _mm512_unpacklo_epi8(z[2 * i], z[2 * i + 1]);
+        words[1][i] = _mm512_unpackhi_epi8(z[2 * i], z[2 * i + 1]);
     }
-    for (c, w) in m.iter_mut().enumerate() {
-        *w = u64::from_le_bytes(std::array::from_fn(|j| out[j][c]));
+    for half in 0..2 {
+        for i in 0..2 {
+            let (top, bottom) = (words[half][2 * i], words[half][2 * i + 1]);
+            quads[half][0][i] = _mm512_unpacklo_epi16(top, bottom);
+            quads[half][1][i] = _mm512_unpackhi_epi16(top, bottom);
+        }
+        for part in 0..2 {
+            let [top, bottom] = quads[half][part];
+            z[4 * half + 2 * part] = _mm512_unpacklo_epi32(top, bottom);
+            z[4 * half + 2 * part + 1] = _mm512_unpackhi_epi32(top, bottom);
+        }
+    }
+    // Quarter q of z[k]: columns 16q + 2k and 16q + 2k + 1.
+    for (k, v) in z.iter().enumerate() {
+        let quarters = [
+            _mm512_castsi512_si128(*v),
+            _mm512_extracti32x4_epi32::<1>(*v),
+            _mm512_extracti32x4_epi32::<2>(*v),
+            _mm512_extracti32x4_epi32::<3>(*v),
+        ];
+        for (q, two) in quarters.into_iter().enumerate() {
+            // SAFETY: words 16q + 2k and 16q + 2k + 1, of 64.
+            unsafe { _mm_storeu_si128(m.as_mut_ptr().add(16 * q + 2 * k).cast(), two) };
+        }
     }
 }
 

@@ -6,7 +6,6 @@
 use std::hint::black_box;
 
 use super::GROUP;
-use crate::block::Block;
 
 /// Values of a block, one a lane.
 pub(crate) type Lanes = [u64; GROUP];
@@ -15,7 +14,7 @@ pub(crate) type Lanes = [u64; GROUP];
 /// the payload's bits and the shift.
 pub(crate) struct Offered<'a> {
     /// Pads before they are put in order.
-    pub pads: [&'a [Block; GROUP]; 2],
+    pub pads: [&'a Lanes; 2],
     /// Bit i: the pads of value i change places.
     pub swap: u64,
     /// Elements; bits above the payload's do not matter.
@@ -41,7 +40,7 @@ fn masks(word: u64) -> Lanes {
 pub(super) fn offer(term: &Offered<'_>, sent: &mut Lanes, share: &mut Lanes) {
     let swaps = masks(term.swap);
     for i in 0..GROUP {
-        let (p0, p1) = (term.pads[0][i] as u64, term.pads[1][i] as u64);
+        let (p0, p1) = (term.pads[0][i], term.pads[1][i]);
         let swap = (p0 ^ p1) & swaps[i];
         let (a, b) = (p0 ^ swap, p1 ^ swap);
         sent[i] = a.wrapping_sub(b).wrapping_add(term.elements[i]) & term.payload;
@@ -49,11 +48,11 @@ pub(super) fn offer(term: &Offered<'_>, sent: &mut Lanes, share: &mut Lanes) {
     }
 }
 
-/// Adds the pads of hashes, times 2^shift, to this party's share, modulo 2^64.
+/// Adds the pads, times 2^shift, to this party's share, modulo 2^64.
 #[inline(always)]
-pub(super) fn keep(hashes: &[Block; GROUP], shift: u32, share: &mut Lanes) {
+pub(super) fn keep(pads: &Lanes, shift: u32, share: &mut Lanes) {
     for i in 0..GROUP {
-        share[i] = share[i].wrapping_add((hashes[i] as u64) << shift);
+        share[i] = share[i].wrapping_add(pads[i] << shift);
     }
 }
 
@@ -76,8 +75,8 @@ macro_rules! compiled {
         }
 
         #[target_feature(enable = $features)]
-        fn keep_inner(hashes: &[Block; 64], shift: u32, share: &mut lanes::Lanes) {
-            lanes::keep(hashes, shift, share);
+        fn keep_inner(pads: &lanes::Lanes, shift: u32, share: &mut lanes::Lanes) {
+            lanes::keep(pads, shift, share);
         }
 
         #[target_feature(enable = $features)]
@@ -97,9 +96,9 @@ macro_rules! compiled {
         }
 
         /// See `FixedKey::keep`.
-        pub(in crate::simd) fn keep(_: &Key, hashes: &[Block; 64], shift: u32, share: &mut lanes::Lanes) {
+        pub(in crate::simd) fn keep(_: &Key, pads: &lanes::Lanes, shift: u32, share: &mut lanes::Lanes) {
             // SAFETY: a `Key` exists only where the features do.
-            unsafe { keep_inner(hashes, shift, share) }
+            unsafe { keep_inner(pads, shift, share) }
         }
 
         /// See `FixedKey::collect`.

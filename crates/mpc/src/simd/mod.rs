@@ -107,6 +107,22 @@ impl FixedKey {
         on!(self, grow_patched(nodes, w, at, value))
     }
 
+    /// The XOR of the left children of all nodes, as [`Self::grow`] returns it, of a level whose children nobody needs.
+    pub(crate) fn lefts(&self, nodes: &[Block]) -> Block {
+        on!(self, lefts(nodes))
+    }
+
+    /// Clears bit 0 of all nodes and XORs `value` into node `at`, which is secret (none where `at` is behind the last): every node is read and
+    /// written alike.
+    pub(crate) fn seal(&self, nodes: &mut [Block], at: u64, value: Block) {
+        on!(self, seal(nodes, at, value));
+    }
+
+    /// The low words of H(blocks ^ offset): pads of terms of products.
+    pub(crate) fn words(&self, blocks: &[Block; GROUP], offset: Block) -> Lanes {
+        on!(self, words(blocks, offset))
+    }
+
     /// Up to four bit planes of H(blocks ^ offset): plane 0 bit 127, 1 bit 63, 2 bit 126, 3 bit 62.
     pub(crate) fn planes<const P: usize>(&self, blocks: &[Block; GROUP], offset: Block) -> [u64; P] {
         on!(self, planes::<P>(blocks, offset))
@@ -123,10 +139,9 @@ impl FixedKey {
         on!(self, offer(term, sent, share));
     }
 
-    /// One term of a product at the holder of the bits, before the payloads come: adds the pads, the low words of hashes, times 2^shift to this
-    /// party's share, modulo 2^64.
-    pub(crate) fn keep(&self, hashes: &[Block; GROUP], shift: u32, share: &mut Lanes) {
-        on!(self, keep(hashes, shift, share));
+    /// One term of a product at the holder of the bits, before the payloads come: adds the pads times 2^shift to this party's share, modulo 2^64.
+    pub(crate) fn keep(&self, pads: &Lanes, shift: u32, share: &mut Lanes) {
+        on!(self, keep(pads, shift, share));
     }
 
     /// The same once they are here: adds bit * received * 2^shift, modulo 2^64.

@@ -3,7 +3,8 @@
 use hushnet_ring::aes128::Aes128;
 
 use super::lanes::{self, Lanes, Offered};
-use crate::block::Block;
+use super::spread;
+use crate::block::{Block, CLEAR};
 use crate::select::equal_mask;
 
 pub(super) fn sigma(x: Block) -> Block {
@@ -54,6 +55,33 @@ pub(super) fn grow_patched(aes: &Aes128, nodes: &mut [Block], w: usize, at: u64,
         *node ^= value & equal_mask(i as u64, at);
     }
     grow(aes, nodes, w)
+}
+
+/// See `FixedKey::lefts`.
+pub(super) fn lefts(aes: &Aes128, nodes: &[Block]) -> Block {
+    let mut left = [0; 64];
+    nodes.chunks(left.len()).fold(0, |sum, nodes| {
+        let left = &mut left[..nodes.len()];
+        hash(aes, nodes, 0, left);
+        left.iter().fold(sum, |sum, l| sum ^ l)
+    })
+}
+
+/// See `FixedKey::seal`.
+pub(super) fn seal(_: &Aes128, nodes: &mut [Block], at: u64, value: Block) {
+    const TOGETHER: usize = 8;
+    let spread: [Block; TOGETHER] = spread(at, value);
+    for (i, group) in nodes.chunks_mut(TOGETHER).enumerate() {
+        let here = equal_mask(i as u64, at / TOGETHER as u64);
+        group.iter_mut().zip(&spread).for_each(|(n, v)| *n = *n & CLEAR ^ v & here);
+    }
+}
+
+/// See `FixedKey::words`.
+pub(super) fn words(aes: &Aes128, blocks: &[Block; 64], offset: Block) -> Lanes {
+    let mut h = [0; 64];
+    hash(aes, blocks, offset, &mut h);
+    h.map(|h| h as u64)
 }
 
 pub(super) fn counter(aes: &Aes128, start: u128, out: &mut [Block]) {
@@ -117,8 +145,8 @@ pub(super) fn offer(_: &Aes128, term: &Offered<'_>, sent: &mut Lanes, share: &mu
 }
 
 /// See `FixedKey::keep`.
-pub(super) fn keep(_: &Aes128, hashes: &[Block; 64], shift: u32, share: &mut Lanes) {
-    lanes::keep(hashes, shift, share);
+pub(super) fn keep(_: &Aes128, pads: &Lanes, shift: u32, share: &mut Lanes) {
+    lanes::keep(pads, shift, share);
 }
 
 /// See `FixedKey::collect`.

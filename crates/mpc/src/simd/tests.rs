@@ -76,7 +76,25 @@ fn hashes_agree() {
                 direct[..n].iter_mut().skip(at).take(1).for_each(|d| *d ^= 5 << 70);
                 assert_eq!((k.grow(&mut direct, n), direct), (got, patched), "{n} blocks, patch at {at}");
             }
-            (hash, tweaked, sum, nodes)
+            assert_eq!(k.lefts(&random(2 * n + 1, 3)[..n]), sum, "{n} blocks");
+            let sealed = [0, n / 2, n.saturating_sub(1), n, usize::MAX].map(|at| {
+                let (mut sealed, value) = (x.clone(), 5 << 70 | 1);
+                k.seal(&mut sealed, at as u64, value);
+                let expected = |(i, x): (usize, &Block)| x >> 1 << 1 ^ if i == at { value } else { 0 };
+                assert_eq!(
+                    sealed,
+                    x.iter().enumerate().map(expected).collect::<Vec<_>>(),
+                    "{n} blocks, {at}"
+                );
+                sealed
+            });
+            if let Some(x) = x.first_chunk() {
+                assert_eq!(
+                    k.words(x, 77).to_vec(),
+                    hash[..GROUP].iter().map(|h| *h as u64).collect::<Vec<_>>()
+                );
+            }
+            (hash, tweaked, sum, nodes, sealed)
         });
         let results: Vec<_> = results.collect();
         assert!(results.iter().all(|r| *r == results[0]), "{n} blocks");
@@ -173,17 +191,16 @@ fn terms_of_products_agree() {
     let words = |seed| random(GROUP, seed).iter().map(|&b| b as u64).collect::<Vec<_>>();
     let lanes = |seed| -> Lanes { words(seed).try_into().unwrap() };
     for (seed, bits, shift) in [(2, 1, 0), (3, 7, 5), (4, 31, 33), (5, 64, 0), (6, 16, 63)] {
-        let pads: [[Block; GROUP]; 2] = [20, 21].map(|s| random(GROUP, s + seed).try_into().unwrap());
+        let pads = [20, 21].map(|s| lanes(s + seed));
         let (elements, share, swap) = (lanes(40 + seed), lanes(50 + seed), words(60 + seed)[0]);
         let payload = u64::MAX >> (64 - bits);
         let mask = |i: usize, of: u64| if of >> i & 1 == 1 { u64::MAX } else { 0 };
-        let first = |i: usize, other: usize| pads[(swap >> i & 1) as usize ^ other][i] as u64;
+        let first = |i: usize, other: usize| pads[(swap >> i & 1) as usize ^ other][i];
         let sent: Vec<u64> = (0..GROUP)
             .map(|i| first(i, 0).wrapping_sub(first(i, 1)).wrapping_add(elements[i]) & payload)
             .collect();
         let kept: Vec<u64> = (0..GROUP).map(|i| share[i].wrapping_sub(first(i, 0) << shift)).collect();
-        let padded: Vec<u64> =
-            (0..GROUP).map(|i| share[i].wrapping_add((pads[0][i] as u64) << shift)).collect();
+        let padded: Vec<u64> = (0..GROUP).map(|i| share[i].wrapping_add(pads[0][i] << shift)).collect();
         let gained: Vec<u64> =
             (0..GROUP).map(|i| padded[i].wrapping_add((sent[i] & mask(i, swap)) << shift)).collect();
         for k in paths(KEY) {
