@@ -7,7 +7,10 @@ import onnx
 import onnx.utils
 import onnxruntime
 import pytest
-from hushnet import compile, run
+from hushnet import PlanError, compile, run
+from hushnet.graph import Op
+from hushnet.planner.two_party.curves import Curve
+from hushnet.planner.two_party.functions import Asked, fit
 
 from tests.frontend.harness import Net
 
@@ -60,3 +63,13 @@ def test_a_logarithm_of_almost_nothing_is_named_with_where_to_cut() -> None:
     assert not behind.shortfalls
     (want,) = onnxruntime.InferenceSession(model.SerializeToString()).run(None, {"x0": x[:8]})
     assert np.abs(run(behind, features[:8]).output - want).max() <= behind.plan.predicted["max_error"]
+
+
+def test_a_logarithm_that_no_table_holds_is_refused_with_where_to_cut() -> None:
+    """What basic-pitch's normalised logarithm of a spectrogram comes to."""
+    raised = Op("raised", "affine", ["x"], "raised", {"mul": 1.0, "add": 1e-10})
+    asked = Asked(unit=2.0**-16, low=0, high=1 << 24, least=None, gain=1.0, fraction=9, finer=None)
+    with pytest.raises(PlanError, match="no logarithm of values next to zero.*extract_model"):
+        fit(Curve("x", "y", (raised, Op("log", "log", ["raised"], "y"))), asked)
+    with pytest.raises(PlanError, match="a smaller range"):
+        fit(Curve("x", "y", (raised, Op("root", "sqrt", ["raised"], "y"))), asked)

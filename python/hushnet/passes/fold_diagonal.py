@@ -22,16 +22,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from ..graph import Dense, Graph, Linear, Op
-from .edit import (
-    Edits,
-    carried,
-    copy,
-    input_scaled,
-    is_diagonal,
-    moves,
-    output_scaled,
-    per_element,
-)
+from .edit import Edits, carried, copy, input_scaled, is_diagonal, moves, output_scaled, per_element
 
 
 def fold_diagonal(graph: Graph) -> Graph:
