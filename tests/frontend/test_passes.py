@@ -5,6 +5,7 @@ import pytest
 from hushnet import passes
 from hushnet.frontend import load
 from hushnet.graph import Graph, Op
+from hushnet.passes import edit
 
 from .harness import Net, agree, close, consistent, expected, images, linears, ops
 
@@ -284,3 +285,33 @@ def test_taps_along_both_axes_of_an_image_are_dropped():
     net.op("Conv", "x0", net.weight(3, 1, 3, 5), group=3, dilations=[4, 7], pads=[4, 14, 4, 14])
     (layer,) = linears(run(net, passes.trim_kernels))
     assert layer.geometry.kernel == (1, 1) and layer.geometry.pads == (0, 0, 0, 0)
+
+
+def test_passes_do_not_read_the_graph_again_for_every_change(monkeypatch):
+    """Loops become thousands of nodes: one look at all of them a change took minutes, and SLANet had no graph."""
+    built: list[int] = []
+    start = edit.Links.__init__
+
+    def counted(self, graph):
+        built.append(len(graph.nodes))
+        start(self, graph)
+
+    monkeypatch.setattr(edit.Links, "__init__", counted)
+    counts = []
+    for steps in (10, 80):
+        net = Net((4, 6))
+        for _ in range(steps):
+            net.op("Reshape", net.last, net.ints(0, 6, 4))
+            net.op("Relu")
+            net.op("Mul", net.last, net.constant(1.5))
+            net.op("Reshape", net.last, net.ints(0, 24))
+            net.op("Gemm", net.last, net.weight(24, 24))
+            net.op("Mul", net.last, net.constant(np.linspace(0.5, 1.0, 24)))
+            net.op("Tanh")
+            net.op("Reshape", net.last, net.ints(0, 4, 6))
+        graph = load(net.model())
+        built.clear()
+        made = passes.default(graph)
+        counts.append(len(built))
+        assert len(linears(made)) == steps and not [n for n in ops(made) if n in ("affine", "transpose")]
+    assert counts[0] == counts[1]

@@ -69,6 +69,54 @@ class Links:
         return None, []
 
 
+class Edits(Links):
+    """Links that stay true while nodes are replaced and taken out; the graph has the nodes behind :meth:`settle`."""
+
+    def __init__(self, graph: Graph):
+        super().__init__(graph)
+        self.slots: list[Node | None] = list(graph.nodes)
+        self.slot = {id(node): i for i, node in enumerate(graph.nodes)}
+
+    def settle(self) -> None:
+        """Writes the nodes to the graph."""
+        self.graph.nodes[:] = [node for node in self.slots if node is not None]
+
+    def replace(self, old: Node, new: Node) -> None:
+        """Puts ``new``, which reads and makes the same tensors, in the place of ``old``."""
+        i = self.slot.pop(id(old))
+        self.slots[i], self.slot[id(new)] = new, i
+        self.producer[new.output] = new
+        for name in set(reads(new)):
+            self.readers[name] = [new if n is old else n for n in self.readers[name]]
+
+    def bypass(self, node: Node) -> bool:
+        """As :func:`bypass`."""
+        graph, source, result = self.graph, reads(node)[0], node.output
+        if result not in graph.outputs:
+            self._rename(result, source)
+        else:
+            producer = self.producer.get(source)
+            if producer is None or source in graph.outputs:
+                return False
+            del self.producer[source]
+            producer.output = result
+            self.producer[result] = producer
+            self._rename(source, result)
+        self.slots[self.slot.pop(id(node))] = None
+        kept = source if result not in graph.outputs else result
+        self.readers[kept] = [n for n in self.readers.get(kept, []) if n is not node]
+        if result not in graph.outputs:
+            self.producer.pop(result, None)
+        graph.shapes.pop(source if result in graph.outputs else result, None)
+        return True
+
+    def _rename(self, old: str, new: str) -> None:
+        found = self.readers.pop(old, [])
+        for reader in found:
+            rename_reads(reader, old, new)
+        self.readers[new] = self.readers.get(new, []) + found
+
+
 def moves(op: Op) -> bool:
     """Ops that only renumber elements."""
     return op.op in {"reshape", "transpose"}

@@ -12,7 +12,7 @@ from dataclasses import replace
 import numpy as np
 
 from ..graph import Dense, Graph, Op
-from .edit import Links, bypass, copy, input_scaled, output_scaled, replace_node
+from .edit import Edits, copy, input_scaled, output_scaled
 
 _ALWAYS = {"reshape", "transpose", "slice", "broadcast", "reduce_mean"}
 
@@ -20,38 +20,34 @@ _ALWAYS = {"reshape", "transpose", "slice", "broadcast", "reduce_mean"}
 def fold_affine(graph: Graph) -> Graph:
     """Folds until no affine op can be folded; ``0 x + a`` stays, which is a constant."""
     graph = copy(graph)
-    while _one(graph):
+    while _swept(graph):
         pass
     return graph
 
 
-def _one(graph: Graph) -> bool:
-    links = Links(graph)
-    for node in graph.nodes:
-        if not isinstance(node, Op) or node.op != "affine" or node.attrs["mul"] == 0.0:
+def _swept(graph: Graph) -> bool:
+    """Folds what can be folded now; whether there was any."""
+    links, found = Edits(graph), False
+    for node in list(graph.nodes):
+        if id(node) not in links.slot or not isinstance(node, Op) or node.op != "affine" or node.attrs["mul"] == 0.0:
             continue
-        if (
-            _identity(graph, links, node)
-            or _merged(graph, links, node)
-            or _before(graph, links, node)
-            or _behind(graph, links, node)
-        ):
-            return True
-    return False
+        found |= _identity(links, node) or _merged(links, node) or _before(links, node) or _behind(links, node)
+    links.settle()
+    return found
 
 
-def _identity(graph: Graph, links: Links, node: Op) -> bool:
-    return node.attrs["mul"] == 1.0 and node.attrs["add"] == 0.0 and bypass(graph, links, node)
+def _identity(links: Edits, node: Op) -> bool:
+    return node.attrs["mul"] == 1.0 and node.attrs["add"] == 0.0 and links.bypass(node)
 
 
-def _merged(graph: Graph, links: Links, node: Op) -> bool:
+def _merged(links: Edits, node: Op) -> bool:
     source = links.producer.get(node.inputs[0])
     if not isinstance(source, Op) or source.op != "affine" or links.only_reader(source.output) is not node:
         return False
     mul, add = node.attrs["mul"], node.attrs["add"]
     attrs = {"mul": source.attrs["mul"] * mul, "add": source.attrs["add"] * mul + add}
-    replace_node(graph, source, replace(source, attrs=attrs))
-    return bypass(graph, Links(graph), node)
+    links.replace(source, replace(source, attrs=attrs))
+    return links.bypass(node)
 
 
 def _commutes(op: Op, mul: float) -> bool:
@@ -60,17 +56,17 @@ def _commutes(op: Op, mul: float) -> bool:
     return op.op in _ALWAYS or (mul > 0 and op.op in {"max_pool", "reduce_max"})
 
 
-def _before(graph: Graph, links: Links, node: Op) -> bool:
+def _before(links: Edits, node: Op) -> bool:
     mul, add = node.attrs["mul"], node.attrs["add"]
     layer, _ = links.back(node, lambda op: _commutes(op, mul))
     if layer is None:
         return False
     size = layer.bias.size
-    replace_node(graph, layer, output_scaled(layer, np.full(size, mul), np.full(size, add)))
-    return bypass(graph, Links(graph), node)
+    links.replace(layer, output_scaled(layer, np.full(size, mul), np.full(size, add)))
+    return links.bypass(node)
 
 
-def _behind(graph: Graph, links: Links, node: Op) -> bool:
+def _behind(links: Edits, node: Op) -> bool:
     mul, add = node.attrs["mul"], node.attrs["add"]
     layer, _ = links.forward(node, lambda op: _commutes(op, mul))
     if layer is None:
@@ -79,5 +75,5 @@ def _behind(graph: Graph, links: Links, node: Op) -> bool:
     folded = input_scaled(layer, np.full(size, mul), np.full(size, add))
     if folded is None:
         return False
-    replace_node(graph, layer, folded)
-    return bypass(graph, Links(graph), node)
+    links.replace(layer, folded)
+    return links.bypass(node)

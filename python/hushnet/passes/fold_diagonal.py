@@ -22,41 +22,28 @@ from collections.abc import Sequence
 import numpy as np
 
 from ..graph import Dense, Graph, Linear, Op
-from .edit import (
-    Links,
-    bypass,
-    carried,
-    copy,
-    input_scaled,
-    is_diagonal,
-    moves,
-    output_scaled,
-    per_element,
-    replace_node,
-)
+from .edit import Edits, carried, copy, input_scaled, is_diagonal, moves, output_scaled, per_element
 
 
 def fold_diagonal(graph: Graph) -> Graph:
     """Folds until no diagonal layer can be folded."""
     graph = copy(graph)
-    while _one(graph):
+    while _swept(graph):
         pass
     return graph
 
 
-def _one(graph: Graph) -> bool:
-    links = Links(graph)
-    for node in graph.nodes:
-        if (
-            isinstance(node, Linear)
-            and is_diagonal(node)
-            and (_before(graph, links, node) or _behind(graph, links, node))
-        ):
-            return True
-    return False
+def _swept(graph: Graph) -> bool:
+    """Folds what can be folded now; whether there was any."""
+    links, found = Edits(graph), False
+    for node in list(graph.nodes):
+        if id(node) in links.slot and isinstance(node, Linear) and is_diagonal(node):
+            found |= _before(graph, links, node) or _behind(graph, links, node)
+    links.settle()
+    return found
 
 
-def _before(graph: Graph, links: Links, diagonal: Linear) -> bool:
+def _before(graph: Graph, links: Edits, diagonal: Linear) -> bool:
     positive = bool(np.all(diagonal.weight > 0))
     layer, chain = links.back(diagonal, lambda op: moves(op) or _keeps_channels(op, positive=positive))
     if layer is None:
@@ -72,8 +59,8 @@ def _before(graph: Graph, links: Links, diagonal: Linear) -> bool:
     if scale is None or shift is None:
         return False
     # first replace, then take out: the new layer must be the producer that is renamed
-    replace_node(graph, layer, output_scaled(layer, scale, shift))
-    return bypass(graph, Links(graph), diagonal)
+    links.replace(layer, output_scaled(layer, scale, shift))
+    return links.bypass(diagonal)
 
 
 def _keeps_channels(op: Op, *, positive: bool) -> bool:
@@ -113,7 +100,7 @@ def _by_channel(values: np.ndarray, where: np.ndarray, channels: int) -> np.ndar
     return result if np.array_equal(result[where], flat) else None
 
 
-def _behind(graph: Graph, links: Links, diagonal: Linear) -> bool:
+def _behind(graph: Graph, links: Edits, diagonal: Linear) -> bool:
     if diagonal.output in graph.outputs:
         return False
     found = _layers(graph, links, diagonal.output, [])
@@ -124,11 +111,11 @@ def _behind(graph: Graph, links: Links, diagonal: Linear) -> bool:
         return False
     for (layer, _), new in zip(found, folded):
         assert new is not None, "layers that do not fold are left above"
-        replace_node(graph, layer, new)
-    return bypass(graph, Links(graph), diagonal)
+        links.replace(layer, new)
+    return links.bypass(diagonal)
 
 
-def _layers(graph: Graph, links: Links, tensor: str, chain: list[Op]) -> list[tuple[Linear, list[Op]]]:
+def _layers(graph: Graph, links: Edits, tensor: str, chain: list[Op]) -> list[tuple[Linear, list[Op]]]:
     """The layers that read a tensor, each with the moves in front of it; none where something else reads it."""
     found: list[tuple[Linear, list[Op]]] = []
     for node in links.readers.get(tensor, []):

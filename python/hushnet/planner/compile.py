@@ -24,6 +24,7 @@ from .few_images import FewImages, bytes_sent, price
 from .forms import choose_forms
 from .inputs import scale_inputs
 from .jumps import jumps, sides, watched
+from .logarithms import widest_logarithm
 from .lower import Lowered, lower
 from .precision import (
     CLIENT_AIDED,
@@ -224,6 +225,9 @@ def _client_aided(
         if not wider:
             guessed = typical_outputs(graph, ranges.inputs) if seen is None else {}
             scores = max((ranges.limit[t] / settings.margin for t in steep(graph)), default=0.0)
+            logarithm = widest_logarithm(graph, ranges)
+            if logarithm is not None:
+                plan.predicted["widest_logarithm"] = logarithm
             return _finish(plan, prediction, seen, guessed, settings, classes, scores)
         ranges = replace(ranges, limit={**ranges.limit, **wider})
     raise PlanError(

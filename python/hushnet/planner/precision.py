@@ -304,6 +304,17 @@ def _way_on(predicted: dict[str, Any]) -> str:
             f"a probability take {math.log2(scores) + asked - 1:.0f} bits of a score. Labels need fewer. Fit a model "
             "with smaller scores (more regularisation, smoother variances), or ask for less."
         )
+    logarithm = predicted.get("widest_logarithm")
+    if part <= MOST_OF_IT and logarithm is not None:
+        return (
+            f"Logarithm {logarithm['node']!r} reads values that span {logarithm['octaves']} powers of two on the "
+            "calibration data. Plans hold values with one error for large and small ones, so small ones have no "
+            "logarithm, and more bits help little. If what stands in front of it is a known transform, as a "
+            "spectrogram is, let clients compute it: onnx.utils.extract_model cuts the file at "
+            f"{logarithm['tensor']!r}, and the part behind it is compiled with values of that tensor as calibration "
+            "data. Or raise the constant that values are cut off at or that is added to them, and fit the network to "
+            "that."
+        )
     if part <= MOST_OF_IT:
         return "Give more calibration data or more weight_bits and activation_bits, or ask for less."
     return (

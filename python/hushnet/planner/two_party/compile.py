@@ -15,6 +15,7 @@ from ...options import TwoParty
 from ...plan import Plan, PlanError, RangeError
 from ..feedback import Moments
 from ..jumps import jumps, sides, watched
+from ..logarithms import widest_logarithm
 from ..quality import UNBOUNDED, Quality, growing, measure, places, said, sequences, squashed, steep
 from ..ranges import MANY_ELEMENTS, Range, Ranges, drawn_rows, hull, input_intervals, typical_outputs
 from ..read import validate
@@ -87,6 +88,9 @@ def compile_two_party(
             scores = [ranges.limit[t] / settings.margin for t in steep(graph)]
             if scores and settings.reveal == "output":
                 plan.predicted["score_range"] = max(scores)
+            logarithm = widest_logarithm(graph, ranges)
+            if logarithm is not None:
+                plan.predicted["widest_logarithm"] = logarithm
             return _finish(plan, seen, classes)
         ranges = replace(
             ranges, limit={**ranges.limit, **{k: max(v, ranges.limit.get(k, 0.0)) for k, v in wider.items()}}

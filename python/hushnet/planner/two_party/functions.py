@@ -111,9 +111,19 @@ def fit(curve: Curve, asked: Asked) -> Fit:
         low, high = asked.low * asked.unit, asked.high * asked.unit
         raise PlanError(
             f"the function {curve.name!r} that gives {curve.output!r} has no approximation by at most 256 pieces on "
-            f"[{low:.4g}, {high:.4g}] ({error}); "
-            "give calibration data that shows a smaller range, or use trust='client-aided'"
+            f"[{low:.4g}, {high:.4g}] ({error}); {_instead(curve)}"
         ) from None
+
+
+def _instead(curve: Curve) -> str:
+    """What to do about a function without a table."""
+    if any(op.op == "log" for op in curve.body):
+        return (
+            "shares hold no logarithm of values next to zero. If what stands in front of it is a known transform, as a "
+            "spectrogram is, let clients compute it: cut the file behind the logarithm with onnx.utils.extract_model, "
+            "and compile the part behind it. Or raise the constant that is added to the values"
+        )
+    return "give calibration data that shows a smaller range, or use trust='client-aided'"
 
 
 @dataclass(frozen=True)
