@@ -198,7 +198,8 @@ fn silent_clients_time_out_and_full_servers_refuse() {
         assert!(http(&server, "/livez").ends_with("ok\n"));
         let error = infer_fails(&server, carrier);
         assert!(matches!(&error, Error::Protocol(ProtocolError::Peer { code: code::BUSY, .. })), "{error:?}");
-        assert_eq!(server.stats().refused, refused as u64 + 1);
+        // The client is told first.
+        eventually("the refusal is counted", || server.stats().refused == refused as u64 + 1);
         assert_eq!(held.answer(), Some(code::TIMEOUT));
         eventually("the slot is free again", || server.stats().active == 0);
         works(&server, refused as u64);
