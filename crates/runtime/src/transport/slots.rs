@@ -16,7 +16,7 @@ use std::time::{Duration, Instant};
 use tokio::sync::{watch, Notify};
 
 /// How often somebody in line looks for a session that has to give its slot.
-const LOOK: Duration = Duration::from_millis(50);
+const LOOK: Duration = Duration::from_millis(20);
 /// How much longer than its own work a session may keep a full server waiting.
 const PER_WORK: u32 = 10;
 /// The part of a session's patience that a long line leaves: one in so many.
