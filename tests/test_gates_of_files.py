@@ -116,6 +116,10 @@ def test_a_wheel_that_holds_benchmarks_is_reported(tmp_path: Path, name: str, co
         ("crates/rlwe/src/packed/mod.rs", "// (facts 1 and 2 of the protocols' page)\n", "protocols' page"),
         ("crates/rlwe/src/packed/mod.rs", "// `protocols`, section 5.\n", "`protocols`"),
         ("python/hushnet/graph.py", "# see crates/runtime/src/server/mod.rs\n", "crates/runtime/src/server/mod.rs"),
+        ("docs/serving.md", "\nBy `cargo test -p hushnet-runtime --test absent tls`.\n", "no such test program"),
+        ("docs/serving.md", "\nBy `cargo test -p hushnet-runtime --test waiting absence`.\n", "no test has absence"),
+        ("docs/serving.md", "\nBy `cargo test -p hushnet-runtime --lib counted::absence`.\n", "no test has counted"),
+        ("docs/serving.md", "\nAnd `--test waiting`.\n", "no whole command"),
     ],
 )
 def test_a_citation_of_what_is_not_in_the_tree_is_reported(tree: Path, name: str, planted: str, told: str) -> None:

@@ -1,6 +1,7 @@
 """Documents and comments cite only what is in the repository.
 
-Files, folders, headings, anchors, the numbered facts of docs/two-party.md.
+Files, folders, headings, anchors, the numbered facts of docs/two-party.md; of Rust's test commands the programs, and the
+tests that their words choose.
 """
 
 from __future__ import annotations
@@ -49,6 +50,7 @@ def problems(root: Path) -> list[str]:
         for number, token in _tokens(text):
             if token.rstrip("/") not in suffixes and not (path.parent / token).exists():
                 out.append(f"{where}:{number}: `{token}` is cited, and there is no such file or folder")
+        out += [f"{where}:{number}: `{code}`: {problem}" for number, code, problem in _tests(root, text)]
     for path in (*documents, *sources):
         where, text = path.relative_to(root).as_posix(), path.read_text()
         cites_facts = where == FACTS or Path(FACTS).name in text
@@ -87,6 +89,30 @@ def _tokens(text: str) -> tuple[tuple[int, str], ...]:
         # What builds leave is in no checkout.
         if token.split("/")[0] not in SKIPPED and _FILE.fullmatch(token)
     )
+
+
+def _tests(root: Path, text: str) -> Iterator[tuple[int, str, str]]:
+    """Commands that run Rust's tests and would run none."""
+    for number, line in enumerate(text.split("\n"), 1):
+        for code in _CODE.findall(line):
+            words = code.split()
+            if not {"--test", "--lib"} & set(words):
+                continue
+            crate = root / "crates" / words[words.index("-p") + 1].removeprefix("hushnet-") if "-p" in words else None
+            if words[:2] != ["cargo", "test"] or crate is None:
+                yield number, code, "it is no whole command, `cargo test -p CRATE ...`"
+                continue
+            at = words.index("--test") + 1 if "--test" in words else words.index("--lib")
+            place = crate / "tests" / words[at] if "--test" in words else crate / "src"
+            files = [f for f in (place.with_suffix(".rs"), *place.rglob("*.rs")) if f.is_file()]
+            if not files:
+                yield number, code, f"{crate.name} has no such test program"
+                continue
+            names = [*re.findall(r"\bfn (\w+)", "".join(f.read_text() for f in files)), *(f.stem for f in files)]
+            names += [f.parent.name for f in files]
+            for word in (w for w in words[at + 1 :] if not w.startswith("-")):
+                if not all(any(part in name for name in names) for part in word.split("::")):
+                    yield number, code, f"no test has {word} in its name"
 
 
 @cache
