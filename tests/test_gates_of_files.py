@@ -120,6 +120,7 @@ def test_a_wheel_that_holds_benchmarks_is_reported(tmp_path: Path, name: str, co
         ("docs/serving.md", "\nBy `cargo test -p hushnet-runtime --test waiting absence`.\n", "no test has absence"),
         ("docs/serving.md", "\nBy `cargo test -p hushnet-runtime --lib counted::absence`.\n", "no test has counted"),
         ("docs/serving.md", "\nAnd `--test waiting`.\n", "no whole command"),
+        ("docs/serving.md", '\nBy `pytest tests/test_serve.py -k "trace or absence"`.\n', "no test has absence"),
     ],
 )
 def test_a_citation_of_what_is_not_in_the_tree_is_reported(tree: Path, name: str, planted: str, told: str) -> None:

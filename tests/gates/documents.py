@@ -1,7 +1,7 @@
 """Documents and comments cite only what is in the repository.
 
-Files, folders, headings, anchors, the numbered facts of docs/two-party.md; of Rust's test commands the programs, and the
-tests that their words choose.
+Files, folders, headings, anchors, the numbered facts of docs/two-party.md; of commands that run tests the programs, and
+the tests that their words choose.
 """
 
 from __future__ import annotations
@@ -92,10 +92,15 @@ def _tokens(text: str) -> tuple[tuple[int, str], ...]:
 
 
 def _tests(root: Path, text: str) -> Iterator[tuple[int, str, str]]:
-    """Commands that run Rust's tests and would run none."""
+    """Commands that run tests and would run none."""
     for number, line in enumerate(text.split("\n"), 1):
         for code in _CODE.findall(line):
             words = code.split()
+            if words[:1] == ["pytest"] and " -k " in code:
+                read = "".join(f.read_text() for w in words if w.endswith(".py") and (f := root / w).is_file())
+                for word in re.findall(r"[\w-]+", code.partition(" -k ")[2]):
+                    if word not in ("and", "or", "not") and word.lower() not in read.lower():
+                        yield number, code, f"no test has {word} in its name"
             if not {"--test", "--lib"} & set(words):
                 continue
             crate = root / "crates" / words[words.index("-p") + 1].removeprefix("hushnet-") if "-p" in words else None
