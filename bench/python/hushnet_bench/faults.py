@@ -84,7 +84,7 @@ def _relay(door: socket.socket, port: int, sent: bytearray, stall: Stall) -> Non
 
 
 def pump(source: socket.socket, sink: socket.socket, kept: bytearray, stall: Stall = None) -> None:
-    """Hands on what comes, and keeps it."""
+    """Hands on what comes, and keeps it; its end, too, also where that is a reset."""
     with suppress(OSError):
         while chunk := source.recv(1 << 16):
             if stall is not None and len(kept) + len(chunk) > stall[0]:
@@ -93,6 +93,7 @@ def pump(source: socket.socket, sink: socket.socket, kept: bytearray, stall: Sta
                 return
             kept += chunk
             sink.sendall(chunk)
+    with suppress(OSError):
         sink.shutdown(socket.SHUT_WR)
 
 
