@@ -91,33 +91,42 @@ def _tokens(text: str) -> tuple[tuple[int, str], ...]:
     )
 
 
+@cache
+def _commands(text: str) -> tuple[tuple[int, str], ...]:
+    """What a document sets in code and runs chosen tests, with lines."""
+    return tuple(
+        (number, code)
+        for number, line in enumerate(text.split("\n"), 1)
+        for code in _CODE.findall(line)
+        if {"--test", "--lib"} & set(words := code.split()) or (words[:1] == ["pytest"] and "-k" in words)
+    )
+
+
 def _tests(root: Path, text: str) -> Iterator[tuple[int, str, str]]:
     """Commands that run tests and would run none."""
-    for number, line in enumerate(text.split("\n"), 1):
-        for code in _CODE.findall(line):
-            words = code.split()
-            if words[:1] == ["pytest"] and " -k " in code:
-                read = "".join(f.read_text() for w in words if w.endswith(".py") and (f := root / w).is_file())
-                for word in re.findall(r"[\w-]+", code.partition(" -k ")[2]):
-                    if word not in ("and", "or", "not") and word.lower() not in read.lower():
-                        yield number, code, f"no test has {word} in its name"
-            if not {"--test", "--lib"} & set(words):
-                continue
-            crate = root / "crates" / words[words.index("-p") + 1].removeprefix("hushnet-") if "-p" in words else None
-            if words[:2] != ["cargo", "test"] or crate is None:
-                yield number, code, "it is no whole command, `cargo test -p CRATE ...`"
-                continue
-            at = words.index("--test") + 1 if "--test" in words else words.index("--lib")
-            place = crate / "tests" / words[at] if "--test" in words else crate / "src"
-            files = [f for f in (place.with_suffix(".rs"), *place.rglob("*.rs")) if f.is_file()]
-            if not files:
-                yield number, code, f"{crate.name} has no such test program"
-                continue
-            names = [*re.findall(r"\bfn (\w+)", "".join(f.read_text() for f in files)), *(f.stem for f in files)]
-            names += [f.parent.name for f in files]
-            for word in (w for w in words[at + 1 :] if not w.startswith("-")):
-                if not all(any(part in name for name in names) for part in word.split("::")):
+    for number, code in _commands(text):
+        words = code.split()
+        if words[0] == "pytest":
+            read = "".join(f.read_text() for w in words if w.endswith(".py") and (f := root / w).is_file())
+            for word in re.findall(r"[\w-]+", code.partition(" -k ")[2]):
+                if word not in ("and", "or", "not") and word.lower() not in read.lower():
                     yield number, code, f"no test has {word} in its name"
+            continue
+        crate = root / "crates" / words[words.index("-p") + 1].removeprefix("hushnet-") if "-p" in words else None
+        if words[:2] != ["cargo", "test"] or crate is None:
+            yield number, code, "it is no whole command, `cargo test -p CRATE ...`"
+            continue
+        at = words.index("--test") + 1 if "--test" in words else words.index("--lib")
+        place = crate / "tests" / words[at] if "--test" in words else crate / "src"
+        files = [f for f in (place.with_suffix(".rs"), *place.rglob("*.rs")) if f.is_file()]
+        if not files:
+            yield number, code, f"{crate.name} has no such test program"
+            continue
+        names = [*re.findall(r"\bfn (\w+)", "".join(f.read_text() for f in files)), *(f.stem for f in files)]
+        names += [f.parent.name for f in files]
+        for word in (w for w in words[at + 1 :] if not w.startswith("-")):
+            if not all(any(part in name for name in names) for part in word.split("::")):
+                yield number, code, f"no test has {word} in its name"
 
 
 @cache
