@@ -7,6 +7,7 @@ import hushnet
 import numpy as np
 import onnxruntime
 from hushnet import PlanError, data, zoo
+from hushnet.graph import Linear
 from hushnet.planner import compile, validate
 from hushnet.planner.precision import TWO_PARTY, TWO_PARTY_SUMS, cheapest
 from hushnet.reference import two_party as reference
@@ -131,3 +132,27 @@ def test_of_plans_that_are_not_precise_enough_the_lightest_of_the_best_is_taken(
     assert search([(4.0, 100), (7.2, 300), (7.3, 200)], **weigh) == 300
     # one label of few rows says less than errors do
     assert search([(4.2, 100, 0.98, 0.875), (4.3, 200, 0.98, 1.0)], **weigh) == 100
+
+
+def test_rare_units_of_whole_values_are_in_the_stated_error(monkeypatch):
+    """Zeros are whole multiples of their unit: masking alone moves them, in one of ten rows."""
+    b = Builder((10,), seed=4).dense(10).op("relu").dense(2).dense(6)
+    for node in b.graph.nodes:
+        if isinstance(node, Linear):
+            node.bias[:] = 0.0
+    graph = b.done()
+    options = {"trust": "two-party", "calibration": np.zeros((10, 10)), "weight_bits": 10, "activation_bits": 14}
+
+    def beyond() -> tuple[float, float]:
+        plan = compile(graph, **options)
+        name = plan.document["outputs"][0]["name"]
+        drawn = reference.run(plan, np.zeros((4000, 10)), units=np.random.default_rng(7))[name]
+        rows = np.abs(drawn).max(axis=1)
+        return float((rows > plan.predicted["max_error"]).mean()), float((rows > 0).mean())
+
+    share, moved = beyond()
+    assert 0.0 < moved < 0.2 and share <= 0.001
+    # planted: the calibration rows alone
+    monkeypatch.setattr("hushnet.planner.two_party.compile.REDRAWN_VALUES", 0)
+    share, _ = beyond()
+    assert share > 0.01

@@ -222,6 +222,7 @@ def measure(
     several: Several | None = None,
     columns: Array | None = None,
     jumping: tuple[Array, Array, float] | None = None,
+    redrawn: Array | None = None,
 ) -> Quality:
     """The quality of an output: planned and original values ``[rows, ...]``.
 
@@ -236,6 +237,7 @@ def measure(
             far it reaches from there.
         jumping: of an output that jumps, whether each row is near a jump, whether it stays on its side, and how far off
             a row is that does not.
+        redrawn: largest errors of the rows in runs that draw their units anew: ``[runs, rows]``.
 
     Raises:
         PlanError: labels for other rows, or that are no whole numbers.
@@ -250,6 +252,11 @@ def measure(
         parts = (_positions(planned, several), _positions(exact, several))
     first, second = (v.reshape(rows, -1, v.shape[1])[calm].reshape(-1, v.shape[1]) if v.size else v for v in parts)
     stated = likely(off, grows=grows) if squash is None else unsure(off, first, second, squash)
+    if redrawn is not None and not place:
+        still = calm.copy()
+        if jumping is not None:
+            still[: len(jumping[0])] &= ~jumping[0]
+        stated = max(stated, within(redrawn[:, still]))
     mine, wanted = (np.rint(v[:, 0]).astype(np.int64) if place and v.shape[1] else label_of(v, exact) for v in parts)
     accuracy = None
     if labels is not None:
@@ -342,6 +349,11 @@ def likely(off: Array, *, grows: bool = False) -> float:
         DEVIATIONS * math.sqrt(float(np.square(off).mean())),
         decayed(off),
     )
+
+
+def within(errors: Array) -> float:
+    """What 999 of 1000 of these errors keep."""
+    return float(np.quantile(errors, 0.999, method="higher")) if errors.size else 0.0
 
 
 def decayed(off: Array) -> float:

@@ -13,6 +13,7 @@ from ...errors import LimitError
 from ...graph import Graph, Op
 from ...options import TwoParty
 from ...plan import Plan, PlanError, RangeError
+from ...reference.two_party import rehearse
 from ..feedback import Moments
 from ..jumps import jumps, sides, watched
 from ..logarithms import widest_logarithm
@@ -38,6 +39,9 @@ RANGE_ATTEMPTS = 12
 FEW_ROWS = 8
 # rows that are drawn from declared ranges to state errors of normalised values
 DRAWN_ROWS = 256
+# rows of all runs over calibration rows together that show rare units of masking and truncation, and values that these
+# runs may compute: a larger network's errors are sums of many units, which few rows show
+REDRAWN_ROWS, REDRAWN_VALUES = 1000, 1 << 22
 GIB = 1 << 30
 
 
@@ -305,7 +309,6 @@ class _Planner:
         So errors follow r, which rows tell (docs/two-party.md, Errors).
         """
         from ...reference.float import evaluate
-        from ...reference.two_party import rehearse
 
         large = sum(math.prod(s) for s in self.graph.shapes.values()) >= MANY_ELEMENTS
         samples = drawn_rows(self.graph, intervals, FEW_ROWS if large else DRAWN_ROWS)
@@ -330,8 +333,6 @@ class _Planner:
         self, plan: Plan, names: dict[str, str], samples: dict[str, Array], ranges: Ranges, labels: Any
     ) -> tuple[dict[str, Quality], dict[str, float]]:
         """A run over the calibration data with units drawn: quality of outputs, and ranges that were too narrow."""
-        from ...reference.two_party import rehearse
-
         leaps = jumps(plan, self.graph) if self.settings.reveal == "output" else []
         behind = tails(self.graph) if self.settings.reveal == "output" else {}
         by_name = {held: t["id"] for t in plan.tensors if t["id"] in self.units and (held := names[t["name"]])}
@@ -365,6 +366,7 @@ class _Planner:
         found_sides = sides(plan, self.graph, leaps, values, samples, off)
         beside = {k: found_sides.get(t) for k, t in zip(self.outputs, self.graph.outputs)}
         tailed = stated(self.graph, behind, before, ranges.floats, ranges.limit, units=self.opened)
+        again = self.redrawn(plan, samples, floats)
         quality = {
             k: measure(
                 v,
@@ -376,12 +378,32 @@ class _Planner:
                 several=several[k],
                 columns=self.columns.get(k),
                 jumping=own.told if (own := beside[k]) is not None else None,
+                redrawn=again.get(k),
             )
             for k, v in outputs.items()
         }
         for k, t in zip(self.outputs, self.graph.outputs):
             quality[k] = replace(quality[k], likely=max(quality[k].likely, tailed.get(t, 0.0)))
         return quality, wider
+
+    def redrawn(self, plan: Plan, samples: dict[str, Array], floats: Mapping[str, Array]) -> dict[str, Array]:
+        """The largest errors of calibration rows in runs that draw other units, by output: ``[runs, rows]``.
+
+        A value that is a whole multiple of its unit is off in few runs (masking alone moves it), and a row of such
+        values is right in most: as many rows as most calibrations have may show no error, and one of ten others has
+        one. Empty for large networks.
+        """
+        rows = len(next(iter(samples.values())))
+        values = sum(math.prod(t["shape"]) for t in plan.tensors)
+        runs = min(math.ceil(REDRAWN_ROWS / max(rows, 1)), REDRAWN_VALUES // max(values * rows, 1))
+        if runs < 1:
+            return {}
+        several = {name: np.concatenate([x] * runs) for name, x in samples.items()}
+        outputs, _ = rehearse(plan, several, np.random.default_rng(1))
+        return {
+            port: np.abs(outputs[port].reshape(runs, rows, -1) - exact.reshape(rows, -1)).max(axis=2, initial=0.0)
+            for port, exact in floats.items()
+        }
 
     def notes(self, ranges: Ranges) -> list[str]:
         """Sentences that a user of the plan must know."""
