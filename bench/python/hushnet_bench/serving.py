@@ -61,9 +61,9 @@ def rows(
                 out.append(many(network, *size, threads, progress))
             if "restart" in wanted and (not quick or trust == "non-interactive"):
                 out.append(restart(network, folder, threads))
-                if trust == "two-party" and not quick:
+                if trust != "non-interactive" and not quick:
                     # what is measured is the server, so no bits are searched for
-                    few: dict[str, Any] = {"images": 1, "calibration": 2, "weight_bits": 8}
+                    few: dict[str, Any] = {"images": 1, "calibration": 2, "weight_bits": 8, "batch": 1}
                     for shape in ("resnet50", "resnet50-224"):
                         out.append(restart(service.network(shape, trust, folder, **few), folder, threads))
         for architecture, images in () if quick else MEMORY:

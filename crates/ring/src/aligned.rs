@@ -60,7 +60,7 @@ impl DerefMut for AlignedWords {
 
 impl Zeroize for AlignedWords {
     fn zeroize(&mut self) {
-        self.deref_mut().zeroize();
+        crate::wipe(self);
     }
 }
 

@@ -26,6 +26,7 @@ pub mod secret;
 pub mod simd;
 #[cfg(target_arch = "x86_64")]
 mod vaes;
+mod wipe;
 
 pub use aligned::AlignedWords;
 pub use error::RingError;
@@ -33,6 +34,7 @@ pub use exact::{ExactMultiplier, MulScratch, SmallHat, WordsHat};
 pub use ntt::{Ntt, Ring};
 pub use prg::Prg;
 pub use simd::Isa;
+pub use wipe::wipe;
 
 /// The low `k` bits set, `k` in `0..=64`.
 #[inline]

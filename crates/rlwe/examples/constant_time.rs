@@ -12,7 +12,9 @@ use hushnet_rlwe::ckks::{self, CkksSpec, EncodeAt};
 use hushnet_rlwe::one_poly::{OnePolyClient, OnePolyContext, OnePolyServer, OnePolySpec, Profile, Tally};
 use hushnet_rlwe::pack_lwe::MergeKeys;
 use hushnet_rlwe::packed::{PackedClient, PackedContext, PackedServer, PackedSpec, WeightPoly};
-use hushnet_rlwe::wide::{self, WideClient, WideContext, WidePlain, WidePublicKey, WideServer, WideSpec};
+use hushnet_rlwe::wide::{
+    self, WideClient, WideContext, WidePlain, WidePublicKey, WideRuns, WideServer, WideSpec,
+};
 use hushnet_rlwe::{mask_words, BatchContext, BatchStageSpec, ClientKey, MaskId, MaskSum};
 
 /// Ring degree of the schemes that have one in the security table there.
@@ -127,8 +129,12 @@ fn wide() {
     let keys = MergeKeys::from_bytes(context.merge(), 2, &merging).unwrap();
     let cipher = server.read(&p, (&[5; 32], 3, 0), &request).unwrap();
     let plain: Vec<i64> = secrets(wide::RING_DEGREE, 30).iter().map(|w| *w as i64 - (1 << 29)).collect();
-    let plain = [WidePlain::new(&context, &plain, 2).unwrap()];
-    let sums = [(); 2].map(|()| server.combine(&[&cipher], &plain).unwrap()).to_vec();
+    let mut turned = server.read(&p, (&[5; 32], 3, 0), &request).unwrap();
+    let runs = WideRuns::new(&context, 8, 1024).unwrap().unwrap();
+    runs.turn(&mut turned).unwrap();
+    let plain =
+        [WidePlain::new(&context, &plain, 2).unwrap(), runs.plain(&plain[..runs.coefficients()]).unwrap()];
+    let sums = [(); 2].map(|()| server.combine(&[&cipher, &turned], &plain).unwrap()).to_vec();
     let merged = keys.merge(sums, 2, &tally).unwrap();
     let places: Vec<usize> = (0..wide::RING_DEGREE).step_by(5).collect();
     let [c1, _] = server.answer(&p, &mut prg, merged, &places).unwrap();

@@ -8,7 +8,8 @@
 //! they went in, plus the noise of key switching.
 //!
 //! Key switching: one digit a data prime, one special prime P; every step adds an error of variance
-//! `sum_d (q_d / P)^2 N 10.5 / 12 + (1 + 2N/3) / 12`, at most doubled in size by every later step: [`merge_variance`].
+//! `sum_d (q_d / P)^2 N 10.5 / 12 + (1 + 2N/3) / 12`, at most doubled in size by every later step: [`merge_variance`]. The next step needs digits of c1
+//! alone, so c0 stays times P until the last step and is divided once: its rounding, the 1 of `1 + 2N/3`, comes once in place of every step.
 
 use crate::batch::ERROR_VARIANCE;
 use crate::one_poly::{Tally, TallyCounts};
@@ -18,7 +19,7 @@ use hushnet_ring::rns::{
     switch_digits, uniform_limb, Automorphism, BaseConverter, Coef, Digit, Divider, Eval, RnsBasis, RnsError,
     RnsPoly,
 };
-use hushnet_ring::{pack, prg, sample, Prg, RingError};
+use hushnet_ring::{pack, prg, sample, wipe, Prg, RingError};
 use std::sync::Arc;
 use zeroize::Zeroize;
 
@@ -93,6 +94,8 @@ struct Tables {
     data: usize,
     converters: Vec<BaseConverter>,
     divider: Divider,
+    /// The special prime P modulo each data prime.
+    special: Vec<u64>,
 }
 
 /// One automorphism, its key, and the shift that goes with it.
@@ -127,7 +130,8 @@ impl MergeContext {
             .collect::<Result<_, _>>()
             .map_err(ring)?;
         let divider = Divider::new(&basis, &[data], 0..data).map_err(ring)?;
-        Ok(Self { inner: Arc::new(Tables { basis, data, converters, divider }) })
+        let special = basis.moduli()[..data].iter().map(|m| special % m.value()).collect();
+        Ok(Self { inner: Arc::new(Tables { basis, data, converters, divider, special }) })
     }
 
     /// The primes, the special one last.
@@ -148,7 +152,7 @@ impl MergeContext {
         let mut words: Vec<u64> = small.iter().map(|v| i64::from(*v) as u64).collect();
         let range = 0..self.inner.data + usize::from(all);
         let poly: Result<RnsPoly<Coef>, RnsError> = self.inner.basis.from_signed(&words, range);
-        words.zeroize();
+        wipe(&mut words);
         self.inner.basis.forward(poly.map_err(ring)?).map_err(ring)
     }
 
@@ -175,7 +179,7 @@ impl MergeContext {
         let mut monomial = vec![0i8; n];
         monomial[1 << k] = 1;
         let map = Automorphism::new(basis, 1 + (n >> k)).map_err(ring)?;
-        Ok(Step { map, shift: self.small(&monomial, false)?, b, a })
+        Ok(Step { map, shift: self.small(&monomial, true)?, b, a })
     }
 
     /// Bytes of the keys of a spacing on the wire: the seed, then b of every digit of every step, 50 bits a word.
@@ -290,21 +294,20 @@ impl MergeKeys {
         Ok(Self { context: context.clone(), seed, steps })
     }
 
-    /// One step: `(even + X^(2^k) odd) + g_k(even - X^(2^k) odd)`.
+    /// One step: `(even + X^(2^k) odd) + g_k(even - X^(2^k) odd)`. The result's c0 is times P, over all primes; so are those of the operands behind the
+    /// first step.
     fn apply(&self, k: usize, even: Pair, odd: Option<Pair>, tally: &Tally) -> Result<Pair, CipherError> {
         let t = &self.context.inner;
         let step = self.steps.get(k).ok_or(RingError::RingDegree(1 << k))?;
         let run = || -> Result<Pair, RnsError> {
-            let (mut sum, mut difference) = (even.clone(), even);
-            for (odd, (s, d)) in odd.into_iter().flatten().zip(sum.iter_mut().zip(&mut difference)) {
-                let shifted = t.basis.product(0..t.data, &odd, &step.shift)?;
-                t.basis.add_assign(s, &shifted)?;
-                t.basis.sub_assign(d, &shifted)?;
+            let (mut sum, mut difference) = (even, odd);
+            for (s, d) in sum.iter_mut().zip(difference.iter_mut().flatten()) {
+                t.basis.butterfly(s, d, &step.shift)?;
             }
-            let [d0, d1] = [
-                step.map.apply_eval(&t.basis, &difference[0])?,
-                step.map.apply_eval(&t.basis, &difference[1])?,
-            ];
+            let turned = difference.as_ref().unwrap_or(&sum);
+            let [d0, d1] =
+                [step.map.apply_eval(&t.basis, &turned[0])?, step.map.apply_eval(&t.basis, &turned[1])?];
+            drop(difference);
             let mut coefficients = t.basis.inverse(d1.clone())?;
             let n = t.basis.degree();
             let digits = coefficients
@@ -313,12 +316,16 @@ impl MergeKeys {
                 .zip(&t.converters)
                 .map(|(words, converter)| Digit::new(&t.basis, converter, &d1, words))
                 .collect::<Result<Vec<_>, _>>()?;
-            let raised = switch_digits(&t.basis, 0..t.data + 1, &digits, [&step.b, &step.a])?;
+            let [mut raised0, raised1] = switch_digits(&t.basis, 0..t.data + 1, &digits, [&step.b, &step.a])?;
             let [mut s0, mut s1] = sum;
             t.basis.add_assign(&mut s0, &d0)?;
-            t.basis.add_assign(&mut s0, &t.divider.divide(&t.basis, &raised[0])?)?;
-            t.basis.add_assign(&mut s1, &t.divider.divide(&t.basis, &raised[1])?)?;
-            Ok([s0, s1])
+            if s0.range().end > t.data {
+                t.basis.add_assign(&mut raised0, &s0)?;
+            } else {
+                t.basis.scale_add_part(&mut raised0, &s0, &t.special)?;
+            }
+            t.basis.add_assign(&mut s1, &t.divider.divide_in_place(&t.basis, raised1)?)?;
+            Ok([raised0, s1])
         };
         let out = run().map_err(ring)?;
         tally.add(TallyCounts { rotations: 1, ..TallyCounts::default() });
@@ -346,7 +353,10 @@ impl MergeKeys {
                 .map(|even| self.apply(k, even, odd.next(), tally))
                 .collect::<Result<_, _>>()?;
         }
-        list.pop().ok_or_else(|| RingError::RingDegree(spacing).into())
+        let [c0, c1] = list.pop().ok_or(RingError::RingDegree(spacing))?;
+        let t = &self.context.inner;
+        let c0 = if spacing > 1 { t.divider.divide_in_place(&t.basis, c0).map_err(ring)? } else { c0 };
+        Ok([c0, c1])
     }
 }
 

@@ -277,6 +277,12 @@ impl Layout {
         self.spacing
     }
 
+    /// Pixels of a tile, those at its margins included.
+    #[must_use]
+    pub fn tile_pixels(&self) -> usize {
+        self.pixels().0
+    }
+
     /// Number of spatial tiles, which are computed one by one.
     #[must_use]
     pub fn tiles(&self) -> usize {

@@ -177,6 +177,11 @@ impl Term {
         pack::packed_len(RING_DEGREE, self.params.response_bits())
     }
 
+    /// How far apart weights of neighbouring outputs stand in a plain polynomial.
+    fn step(&self) -> usize {
+        self.layout.spacing() * self.layout.tile_pixels()
+    }
+
     /// Blocks of a group: each once.
     fn blocks(group: &[OutputPoly]) -> std::ops::Range<usize> {
         let block = |at: Option<&OutputPoly>| at.map_or(0, |(_, block)| *block);

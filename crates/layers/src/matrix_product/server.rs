@@ -2,10 +2,13 @@
 
 use super::{transposed, MatrixProduct, OutputPoly, Term};
 use crate::batch::{expect, LayerError};
-use hushnet_ring::{low_mask, pack, Prg};
+use hushnet_ring::{low_mask, pack, wipe, Prg, RingError};
 use hushnet_rlwe::one_poly::{Tally, TallyCounts};
 use hushnet_rlwe::pack_lwe::{MergeKeys, Pair};
-use hushnet_rlwe::wide::{WideCipher, WideContext, WidePlain, WidePublicKey, WideServer, RING_DEGREE};
+use hushnet_rlwe::wide::{
+    WideCipher, WideContext, WidePlain, WidePublicKey, WideRuns, WideServer, RING_DEGREE,
+};
+use hushnet_rlwe::CipherError;
 use rayon::prelude::*;
 use zeroize::Zeroizing;
 
@@ -44,6 +47,8 @@ struct Plain<'a> {
     term: &'a Term,
     weights: &'a [u64],
     ring_bits: u32,
+    /// Where weights stand in runs: their transforms.
+    runs: Option<WideRuns>,
 }
 
 impl Plain<'_> {
@@ -51,13 +56,28 @@ impl Plain<'_> {
     fn polys(&self, context: &WideContext, block: usize) -> Result<Vec<WidePlain>, LayerError> {
         let layout = &self.term.layout;
         let shift = 64 - self.ring_bits;
+        let place = |at| self.runs.as_ref().map_or(Some((at, false)), |runs| runs.place(at));
+        // One after the other in one place, which is wiped behind each.
+        let mut coefficients = vec![0i64; self.runs.as_ref().map_or(RING_DEGREE, WideRuns::coefficients)];
         let poly = |i| {
-            let mut coefficients = Zeroizing::new(vec![0i64; RING_DEGREE]);
+            let mut lost = false;
             layout.for_each_weight(i, block, |at, w, negative| {
                 let v = ((self.weights[w] << shift) as i64) >> shift;
-                coefficients[at] = if negative { -v } else { v };
+                match place(at) {
+                    Some((at, other)) => coefficients[at] = if negative != other { -v } else { v },
+                    None => lost = true,
+                }
             });
-            Ok(WidePlain::new(context, &coefficients, layout.spacing())?)
+            if lost {
+                // Not with the layouts of products: a fault of this crate.
+                return Err(CipherError::Ring(RingError::RingDegree(layout.spacing())).into());
+            }
+            let made = match &self.runs {
+                Some(runs) => runs.plain(&coefficients),
+                None => WidePlain::new(context, &coefficients, layout.spacing()),
+            };
+            wipe(&mut coefficients);
+            Ok(made?)
         };
         layout.inputs_of(block).map(poly).collect()
     }
@@ -95,13 +115,19 @@ impl MatrixServer {
             let each = term.params.request_len();
             let (part, after) = rest.split_at(term.input_polys() * each);
             rest = after;
+            let runs = WideRuns::new(&session.context, term.layout.spacing(), term.step())?;
             let read = |(i, bytes): (usize, &[u8])| {
-                session.server.read(&term.params, (seed, stage, (first + i) as u32), bytes)
+                let mut cipher =
+                    session.server.read(&term.params, (seed, stage, (first + i) as u32), bytes)?;
+                if let Some(runs) = &runs {
+                    runs.turn(&mut cipher)?;
+                }
+                Ok::<_, CipherError>(cipher)
             };
             let ciphers = part.par_chunks_exact(each).enumerate().map(read).collect::<Result<Vec<_>, _>>()?;
             first += ciphers.len();
             self.tally.add(TallyCounts { ntt: ciphers.len() as u64, ..TallyCounts::default() });
-            let plain = Plain { term, weights, ring_bits: product.ring_bits };
+            let plain = Plain { term, weights, ring_bits: product.ring_bits, runs };
             for (bytes, elements, shares) in self.cross(session, &plain, &ciphers)? {
                 message.extend_from_slice(&bytes);
                 for (e, share) in elements.into_iter().zip(shares) {

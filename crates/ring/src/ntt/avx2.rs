@@ -250,13 +250,14 @@ unsafe fn part_factor(part: *const u64, i: usize) -> Factor {
 /// integers.
 ///
 /// # Safety
-/// `a` points to `n` elements, `long` has the factors up to `blocks << LEVELS`, and `n / blocks / R >= 4`.
+/// `a` points to `n` elements, integers or doubles, `long` has the factors up to `blocks << LEVELS`, and `n / blocks / R >= 4`.
 #[inline]
 #[target_feature(enable = "avx2,fma")]
 unsafe fn forward_pass<const LEVELS: usize, const R: usize>(
     a: *mut u64,
     n: usize,
     blocks: usize,
+    integers: bool,
     long: &[[f64; 2]],
     m: Mod,
 ) {
@@ -269,7 +270,6 @@ unsafe fn forward_pass<const LEVELS: usize, const R: usize>(
             unsafe {
                 let mut v = [_mm256_setzero_pd(); R];
                 for (i, x) in v.iter_mut().enumerate() {
-                    let integers = blocks == 1;
                     let read = if integers { from_integers(load_integers(a, at(i))) } else { load(a, at(i)) };
                     *x = reduce(read, m);
                 }
@@ -357,20 +357,27 @@ impl Tables {
         Self { n, p, forward: Direction::new(forward, p), inverse: Direction::new(inverse, p), scale }
     }
 
+    /// The levels from so many blocks on, n / 8 at most.
+    ///
     /// # Safety
     /// Needs AVX2 and FMA.
     #[target_feature(enable = "avx2,fma")]
-    pub(super) unsafe fn forward(&self, a: &mut [u64]) {
-        assert_eq!(a.len(), self.n);
+    pub(super) unsafe fn forward(&self, first: usize, a: &mut [u64]) {
+        assert!(a.len() == self.n && first.is_power_of_two() && first <= self.n / 8);
         let (n, m) = (self.n, modulus(self.p));
-        let mut blocks = 1;
+        let mut blocks = first;
         let a = a.as_mut_ptr();
         // SAFETY: `a` has n elements; passes go down to blocks of eight, which `long` and `tiles` cover.
         unsafe {
             // Shortest first: the first pass reads the most distant words, which share few places of the first-level cache.
-            for levels in level_split(n.trailing_zeros() - 3, MOST_LEVELS).rev() {
-                with_levels!(levels, forward_pass(a, n, blocks, &self.forward.long, m));
+            for levels in level_split((n / first).trailing_zeros() - 3, MOST_LEVELS).rev() {
+                with_levels!(levels, forward_pass(a, n, blocks, blocks == first, &self.forward.long, m));
                 blocks <<= levels;
+            }
+            if blocks == first {
+                for i in (0..n).step_by(4) {
+                    store(a, i, from_integers(load_integers(a, i)));
+                }
             }
             for g in 0..n / 64 {
                 self.forward_tile(a, g, m);

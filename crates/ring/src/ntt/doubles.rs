@@ -106,16 +106,18 @@ impl Tables {
         [w as u64, (w as f64 * self.m.inverse).to_bits()]
     }
 
-    pub(super) fn forward(&self, a: &mut [u64]) {
+    /// The levels from so many blocks on.
+    pub(super) fn forward(&self, mut blocks: usize, a: &mut [u64]) {
         let (n, m) = (a.len(), self.m);
-        let mut blocks = 1;
-        if n.trailing_zeros() % 2 == 1 {
-            let (low, high) = a.split_at_mut(n / 2);
-            for (x, y) in low.iter_mut().zip(high) {
-                let v = m.times(*y as i64, self.forward[1]);
-                (*x, *y) = ((*x as i64 + v) as u64, (*x as i64 - v) as u64);
+        if (n / blocks).trailing_zeros() % 2 == 1 {
+            for (block, factor) in a.chunks_exact_mut(n / blocks).zip(&self.forward[blocks..]) {
+                let (low, high) = block.split_at_mut(n / blocks / 2);
+                for (x, y) in low.iter_mut().zip(high) {
+                    let v = m.times(*y as i64, *factor);
+                    (*x, *y) = ((*x as i64 + v) as u64, (*x as i64 - v) as u64);
+                }
             }
-            blocks = 2;
+            blocks *= 2;
         }
         while blocks < n {
             let quarter = n / blocks / 4;

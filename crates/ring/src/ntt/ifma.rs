@@ -332,14 +332,16 @@ impl Tables {
         }
     }
 
+    /// The levels from so many blocks on, n / 8 at most.
+    ///
     /// # Safety
     /// Needs AVX-512 F and IFMA.
     #[target_feature(enable = "avx512f,avx512ifma")]
-    pub(super) unsafe fn forward(&self, a: &mut [u64]) {
-        assert_eq!(a.len(), self.n);
+    pub(super) unsafe fn forward(&self, first: usize, a: &mut [u64]) {
+        assert!(a.len() == self.n && first.is_power_of_two() && first <= self.n / 8);
         let (a, m) = (a.as_mut_ptr(), modulus(self.p));
         // SAFETY: `a` has n elements.
-        unsafe { self.forward_levels::<true>(a, m, |i| load(a, i)) };
+        unsafe { self.forward_levels::<true>(first, a, m, |i| load(a, i)) };
     }
 
     /// Centres words and transforms them, to values below 4p.
@@ -355,7 +357,7 @@ impl Tables {
         let shift = _mm512_set1_epi64(i64::from(centre.shift));
         // SAFETY: both have n elements.
         unsafe {
-            self.forward_levels::<false>(out.as_mut_ptr(), m, |i| {
+            self.forward_levels::<false>(1, out.as_mut_ptr(), m, |i| {
                 let x = _mm512_srlv_epi64(_mm512_add_epi64(load(words.as_ptr(), i), add), down);
                 // Within +-p, so adding p makes it a value below 2p.
                 _mm512_add_epi64(_mm512_srav_epi64(_mm512_sllv_epi64(x, shift), shift), m.p)
@@ -363,25 +365,27 @@ impl Tables {
         }
     }
 
-    /// A forward transform from `read` to `a`; values below p, or 4p where not `CANONICAL`.
+    /// The levels of a forward transform from `first` blocks on, from `read` to `a`; values below p, or 4p where not `CANONICAL`. From n / 8 blocks on
+    /// it reads `a`.
     ///
     /// # Safety
-    /// `a` points to n elements.
+    /// `a` points to n elements, and `first` is a power of two up to n / 8.
     #[inline]
     #[target_feature(enable = "avx512f,avx512ifma")]
     unsafe fn forward_levels<const CANONICAL: bool>(
         &self,
+        first: usize,
         a: *mut u64,
         m: Mod,
         read: impl Fn(usize) -> __m512i,
     ) {
         let (n, long) = (self.n, &self.forward.long);
-        let mut blocks = 1;
+        let mut blocks = first;
         // SAFETY: passes go down to blocks of eight, which `long` and `tiles` cover.
         unsafe {
-            for levels in level_split(n.trailing_zeros() - 3, MOST_LEVELS) {
-                if blocks == 1 {
-                    with_levels!(levels, forward_pass(a, n, 1, long, m, &read));
+            for levels in level_split((n / first).trailing_zeros() - 3, MOST_LEVELS) {
+                if blocks == first {
+                    with_levels!(levels, forward_pass(a, n, blocks, long, m, &read));
                 } else {
                     with_levels!(levels, forward_pass(a, n, blocks, long, m, |i| load(a, i)));
                 }

@@ -222,18 +222,38 @@ impl Ntt {
         if let Some(f) = &self.fold {
             f.fold(a);
         }
+        self.levels(1, a);
+        Ok(())
+    }
+
+    /// The last levels of [`Self::forward`], in place, from so many blocks on: block b of the argument holds the polynomial modulo
+    /// `X^(N / blocks) - z_b`, z_b the block's root. A polynomial of degree below N / blocks is the same in all blocks.
+    ///
+    /// # Errors
+    /// [`RingError::Length`] unless `a` has N elements; [`RingError::RingDegree`] unless there are blocks of eight elements or more, a power of two, of a
+    /// cyclotomic ring.
+    pub fn forward_from(&self, blocks: usize, a: &mut [u64]) -> Result<(), RingError> {
+        expect_len("polynomial", a.len(), self.n)?;
+        if self.fold.is_some() || !blocks.is_power_of_two() || blocks > self.n / 8 {
+            return Err(RingError::RingDegree(blocks));
+        }
+        self.levels(blocks, a);
+        Ok(())
+    }
+
+    /// The levels from so many blocks on: one, or at most N / 8.
+    fn levels(&self, blocks: usize, a: &mut [u64]) {
         match &self.engine {
-            Engine::Portable(t) => t.forward(a),
+            Engine::Portable(t) => t.forward(blocks, a),
             #[cfg(target_family = "wasm")]
-            Engine::Doubles(t) => t.forward(a),
+            Engine::Doubles(t) => t.forward(blocks, a),
             #[cfg(target_arch = "x86_64")]
             // SAFETY: the engine exists only where the processor has the instructions.
-            Engine::Avx2(t) => unsafe { t.forward(a) },
+            Engine::Avx2(t) => unsafe { t.forward(blocks, a) },
             #[cfg(target_arch = "x86_64")]
             // SAFETY: as above.
-            Engine::Ifma(t) => unsafe { t.forward(a) },
+            Engine::Ifma(t) => unsafe { t.forward(blocks, a) },
         }
-        Ok(())
     }
 
     /// Slot values below p to coefficients below p, in place; undoes [`Self::forward`].
@@ -282,16 +302,7 @@ impl Ntt {
             return;
         }
         crate::kernels::centre_into(self.isa, words, centre, self.p, out);
-        match &self.engine {
-            Engine::Portable(t) => t.forward(out),
-            #[cfg(target_family = "wasm")]
-            Engine::Doubles(t) => t.forward(out),
-            #[cfg(target_arch = "x86_64")]
-            // SAFETY: as above.
-            Engine::Avx2(t) => unsafe { t.forward(out) },
-            #[cfg(target_arch = "x86_64")]
-            Engine::Ifma(_) => {}
-        }
+        self.levels(1, out);
     }
 
     /// Makes slot values (below p) constant factors for [`Self::multiply_factors`]: divides them by N and

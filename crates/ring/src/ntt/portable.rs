@@ -80,9 +80,9 @@ impl Tables {
         }
     }
 
-    pub(super) fn forward(&self, a: &mut [u64]) {
+    /// The levels from so many blocks on.
+    pub(super) fn forward(&self, mut blocks: usize, a: &mut [u64]) {
         let (n, p) = (a.len(), self.p);
-        let mut blocks = 1;
         while blocks < n {
             let half = n / blocks / 2;
             for (block, factor) in a.chunks_exact_mut(2 * half).zip(&self.forward[blocks..]) {

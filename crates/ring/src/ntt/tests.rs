@@ -67,6 +67,33 @@ fn slots_hold_the_values_that_slot_exponent_says() {
 }
 
 #[test]
+fn the_last_levels_make_the_transform_of_a_short_polynomial_repeated() {
+    let mut prg = Prg::from_seed([6; 16]);
+    for n in [8, 64, 128, 512, 2048] {
+        for bits in [30, 50, 60] {
+            let p = primes_near(bits, n, 1).unwrap()[0];
+            let mut length = 8;
+            while length <= n {
+                let short = random_poly(&mut prg, length, p);
+                for isa in simd::available() {
+                    let ntt = Ntt::with_isa(n, p, isa).unwrap();
+                    let mut whole = vec![0; n];
+                    whole[..length].copy_from_slice(&short);
+                    ntt.forward(&mut whole).unwrap();
+                    let mut repeated = short.repeat(n / length);
+                    ntt.forward_from(n / length, &mut repeated).unwrap();
+                    assert_eq!(whole, repeated, "N={n} p={p} {length} {isa:?}");
+                    assert!(ntt.forward_from(n / 4, &mut repeated).is_err());
+                    assert!(ntt.forward_from(3, &mut repeated).is_err());
+                    assert!(ntt.forward_from(1, &mut repeated[1..]).is_err());
+                }
+                length *= 2;
+            }
+        }
+    }
+}
+
+#[test]
 fn all_paths_give_the_same_bits_and_undo_themselves() {
     let mut prg = Prg::from_seed([6; 16]);
     let sizes = (3..=16).map(|l| (Ring::Cyclotomic, 1 << l));
@@ -180,8 +207,8 @@ fn transforms_in_doubles_equal_the_portable_ones() {
                 (0..n as u64).map(|i| [p - 1, p / 2, 0, p / 2 + 1][i as usize % 4]).collect();
             for a in [random_poly(&mut prg, n, p), vec![p - 1; n], vec![p / 2; n], edge] {
                 let (mut x, mut y) = (a.clone(), a.clone());
-                portable.forward(&mut x);
-                doubles.forward(&mut y);
+                portable.forward(1, &mut x);
+                doubles.forward(1, &mut y);
                 assert_eq!(x, y, "forward, N={n} p={p}");
                 portable.inverse(&mut x);
                 doubles.inverse(&mut y);

@@ -277,7 +277,32 @@ impl Divider {
     pub fn divide(&self, basis: &RnsBasis, a: &RnsPoly<Eval>) -> Result<RnsPoly<Eval>, RnsError> {
         let to = self.converter.to[0]..self.converter.to[0] + self.converter.to.len();
         let mut out = a.slice(to.clone()).ok_or(RnsError::Limbs { needed: to, got: a.range() })?;
-        let mut source = self.coefficients(basis, a)?;
+        self.quotient(basis, self.coefficients(basis, a)?, &mut out)?;
+        Ok(out)
+    }
+
+    /// [`Self::divide`] in the place of `a`, whose first limbs are the quotient's.
+    ///
+    /// # Errors
+    /// As [`Self::divide`]; [`RnsError::Limbs`] where `a` begins elsewhere.
+    pub fn divide_in_place(&self, basis: &RnsBasis, mut a: RnsPoly<Eval>) -> Result<RnsPoly<Eval>, RnsError> {
+        let to = self.converter.to[0]..self.converter.to[0] + self.converter.to.len();
+        if a.range().start != to.start || a.range().end < to.end {
+            return Err(RnsError::Limbs { needed: to, got: a.range() });
+        }
+        let source = self.coefficients(basis, &a)?;
+        a.truncate(to.end);
+        self.quotient(basis, source, &mut a)?;
+        Ok(a)
+    }
+
+    /// `(out - [source]) / S` for the divisor's limbs as coefficients.
+    fn quotient(
+        &self,
+        basis: &RnsBasis,
+        mut source: Vec<Buffer>,
+        out: &mut RnsPoly<Eval>,
+    ) -> Result<(), RnsError> {
         let mut source: Vec<&mut [u64]> = source.iter_mut().map(|s| &mut **s).collect();
         let overflow = self.converter.prepare(basis, &mut source);
         let source: Vec<&[u64]> = source.iter().map(|s| &**s).collect();
@@ -288,7 +313,7 @@ impl Divider {
             let m = &basis.moduli()[i];
             k::sub_factor(basis.isa(), Out::new(out.limb_mut(i)), &remainder, self.inverses[t], m);
         }
-        Ok(out)
+        Ok(())
     }
 
     /// The divisor's limbs as coefficients.

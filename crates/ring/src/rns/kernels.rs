@@ -153,6 +153,14 @@ kernel! { mul_add_k<L>(i, out: Out<'_>, a: &[u64], b: &[u64], m: &Modulus) { let
 dispatch! { /** `out += a b`. */ mul_add = mul_add_k(out: Out<'_>, a: &[u64], b: &[u64], m: &Modulus)
 len common(&[out.len(), a.len(), b.len()]) }
 
+kernel! { butterfly_k<L>(i, a: Out<'_>, b: Out<'_>, w: &[u64], m: &Modulus) { let c = L::modulus(m); } {
+    let (left, right) = (L::load(at!(a, i)), L::mul(L::load(at!(b, i)), L::load(at!(w, i)), c));
+    L::store(at_mut!(a, i), L::add(left, right, c));
+    L::store(at_mut!(b, i), L::sub(left, right, c));
+} }
+dispatch! { /** `(a, b) = (a + b w, a - b w)`. */ butterfly = butterfly_k(a: Out<'_>, b: Out<'_>, w: &[u64], m: &Modulus)
+len common(&[a.len(), b.len(), w.len()]) }
+
 kernel! { mul_sub_k<L>(i, out: Out<'_>, a: &[u64], b: &[u64], m: &Modulus) { let c = L::modulus(m); } {
     let product = L::mul(L::load(at!(a, i)), L::load(at!(b, i)), c);
     L::store(at_mut!(out, i), L::sub(L::load(at!(out, i)), product, c));

@@ -102,6 +102,23 @@ impl RnsBasis {
         self.each(out, &[a, b], |isa, out, i| k::mul_sub(isa, out, a.limb(i), b.limb(i), &self.moduli()[i]))
     }
 
+    /// `(a, b) = (a + b w, a - b w)` in the ring, over the limbs of `a`, in one pass.
+    ///
+    /// # Errors
+    /// As [`Self::add_assign`].
+    pub fn butterfly(
+        &self,
+        a: &mut RnsPoly<Eval>,
+        b: &mut RnsPoly<Eval>,
+        w: &RnsPoly<Eval>,
+    ) -> Result<(), RnsError> {
+        self.check(b)?;
+        self.check_covers(b, a.range())?;
+        self.each(a, &[w], |isa, a, i| {
+            k::butterfly(isa, a, Out::new(b.limb_mut(i)), w.limb(i), &self.moduli()[i]);
+        })
+    }
+
     fn words_for<F: Form>(&self, a: &RnsPoly<F>, words: &[u64]) -> Result<(), RnsError> {
         if words.len() < a.range().end {
             return Err(RnsError::Count { what: "scalar", expected: a.range().end, got: words.len() });

@@ -122,6 +122,6 @@ impl<F: Form> PartialEq for RnsPoly<F> {
 
 impl<F: Form> Zeroize for RnsPoly<F> {
     fn zeroize(&mut self) {
-        self.words.zeroize();
+        crate::wipe(&mut self.words);
     }
 }

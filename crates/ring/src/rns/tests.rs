@@ -61,6 +61,8 @@ fn every_operation_equals_its_definition_on_every_path() {
                 f(&mut x);
                 x
             };
+            let (mut sum, mut difference) = (a.clone(), b.clone());
+            basis.butterfly(&mut sum, &mut difference, &c).unwrap();
             let tensor = basis.tensor([&a, &b], [&c, &d]).unwrap();
             let square = basis.tensor_square([&a, &b]).unwrap();
             let mut piece = [vec![0; 3], vec![0; 3], vec![0; 3]];
@@ -86,6 +88,8 @@ fn every_operation_equals_its_definition_on_every_path() {
                     run(&|x| basis.mul_sub(x, &b, &c).unwrap()),
                     Box::new(|v, m| (v[0] + m.neg(m.mul(v[1], v[2]))) % m.value()),
                 ),
+                (sum, Box::new(|v, m| (v[0] + m.mul(v[1], v[2])) % m.value())),
+                (difference, Box::new(|v, m| (v[0] + m.neg(m.mul(v[1], v[2]))) % m.value())),
                 (
                     run(&|x| basis.scale_assign(x, &words).unwrap()),
                     Box::new(|v, m| m.mul(v[0], m.value() - 3)),
@@ -200,8 +204,13 @@ fn division_rounds_to_the_nearest_integer() {
         {
             let a = random::<Coef>(&basis, &mut prg, all.clone());
             let evaluated = basis.forward(a.clone()).unwrap();
-            let quotient = Divider::new(&basis, &by, to.clone()).unwrap().divide(&basis, &evaluated).unwrap();
+            let divider = Divider::new(&basis, &by, to.clone()).unwrap();
+            let quotient = divider.divide(&basis, &evaluated).unwrap();
             assert_eq!(quotient.range(), to);
+            match divider.divide_in_place(&basis, evaluated) {
+                Ok(same) => assert!(same == quotient && to.start == 0),
+                Err(error) => assert!(matches!(error, RnsError::Limbs { .. }) && to.start > 0),
+            }
             let quotient = basis.inverse(quotient).unwrap();
             let divisor: i128 = by.iter().map(|&j| i128::from(primes[j])).product();
             for c in 0..n {

@@ -22,10 +22,12 @@
 mod client;
 mod key;
 mod request;
+mod runs;
 mod server;
 
 pub use client::WideClient;
 pub use key::WidePublicKey;
+pub use runs::WideRuns;
 pub use server::{WideCipher, WidePlain, WideServer};
 
 use crate::batch::{ERROR_VARIANCE, TAIL};

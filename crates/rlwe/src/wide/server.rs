@@ -7,14 +7,14 @@ use super::{
 use crate::pack_lwe::{ring, Pair};
 use crate::{uses, CipherError};
 use hushnet_ring::rns::{Coef, Eval, RnsPoly};
-use hushnet_ring::{ledger, mac, sample, simd, Prg, RingError};
+use hushnet_ring::{ledger, mac, sample, simd, wipe, Prg, RingError};
 use zeroize::Zeroize;
 
 /// Products of one limb that are summed before they are added to the rest.
 const TERMS: usize = 2048;
 
 /// A polynomial of the server's own share, in evaluation form. No `Debug`; wiped on drop.
-pub struct WidePlain(RnsPoly<Eval>);
+pub struct WidePlain(pub(super) RnsPoly<Eval>);
 
 impl Drop for WidePlain {
     fn drop(&mut self) {
@@ -23,7 +23,7 @@ impl Drop for WidePlain {
 }
 
 /// A ciphertext of a request in evaluation form.
-pub struct WideCipher(Pair);
+pub struct WideCipher(pub(super) Pair);
 
 /// What a server holds of a session: the client's public key, in evaluation form. No `Debug`.
 pub struct WideServer {
@@ -40,7 +40,7 @@ impl WidePlain {
         let basis = context.basis();
         let mut words: Vec<u64> = coefficients.iter().map(|c| *c as u64).collect();
         let poly = basis.from_signed(&words, 0..DATA_PRIMES);
-        words.zeroize();
+        wipe(&mut words);
         let mut poly = basis.forward(poly.map_err(ring)?).map_err(ring)?;
         let inverses: Vec<u64> =
             basis.moduli()[..DATA_PRIMES].iter().map(|m| m.inv(spacing as u64)).collect();
@@ -84,22 +84,30 @@ impl WideServer {
             let (what, expected, got) = ("plain polynomials", ciphers.len().max(1), plain.len());
             return Err(RingError::Length { what, expected, got }.into());
         }
-        let basis = self.context.basis();
-        let mut sums = [self.context.merge.zero()?, self.context.merge.zero()?];
-        let mut part = sums.clone();
+        let mut sums: Option<Pair> = None;
         for (ciphers, plain) in ciphers.chunks(TERMS).zip(plain.chunks(TERMS)) {
-            for i in 0..DATA_PRIMES {
-                let x: [Vec<&[u64]>; 2] = [0, 1].map(|k| ciphers.iter().map(|c| c.0[k].limb(i)).collect());
-                let w: Vec<&[u64]> = plain.iter().map(|w| w.0.limb(i)).collect();
-                let [p0, p1] = &mut part;
-                let (isa, dot) = (simd::isa(), &self.context.inner.dot[i]);
-                mac::dot(isa, dot, &[&x[0], &x[1]], &w, &mut [p0.limb_mut(i), p1.limb_mut(i)])?;
-            }
+            let part = self.dot(ciphers, plain)?;
+            let Some(sums) = &mut sums else {
+                sums = Some(part);
+                continue;
+            };
             for (sum, part) in sums.iter_mut().zip(&part) {
-                basis.add_assign(sum, part).map_err(ring)?;
+                self.context.basis().add_assign(sum, part).map_err(ring)?;
             }
         }
-        Ok(sums)
+        sums.ok_or_else(|| RingError::Length { what: "plain polynomials", expected: 1, got: 0 }.into())
+    }
+
+    /// [`Self::combine`] of at most [`TERMS`] products.
+    fn dot(&self, ciphers: &[&WideCipher], plain: &[WidePlain]) -> Result<Pair, CipherError> {
+        let mut p1 = self.context.merge.zero()?;
+        let p0 = self.context.basis().fill_with(0..DATA_PRIMES, |i, limb| {
+            let x: [Vec<&[u64]>; 2] = [0, 1].map(|k| ciphers.iter().map(|c| c.0[k].limb(i)).collect());
+            let w: Vec<&[u64]> = plain.iter().map(|w| w.0.limb(i)).collect();
+            let (isa, dot) = (simd::isa(), &self.context.inner.dot[i]);
+            Ok(mac::dot(isa, dot, &[&x[0], &x[1]], &w, &mut [limb, p1.limb_mut(i)])?)
+        });
+        Ok([p0.map_err(ring)?, p1])
     }
 
     /// Turns a combined ciphertext into an answer: re-randomised, c1 switched to 2^r. Returns the N words of c1, and the server's own shares of the
@@ -150,7 +158,7 @@ impl WideServer {
                 *c = m.add(*c, signed_mod(i64::from(*e), m.value()));
             }
         }
-        small.zeroize();
+        wipe(&mut small);
         Ok([s0, s1])
     }
 }
