@@ -64,7 +64,7 @@ impl Plain<'_> {
             layout.for_each_weight(i, block, |at, w, negative| {
                 let v = ((self.weights[w] << shift) as i64) >> shift;
                 match place(at) {
-                    Some((at, other)) => coefficients[at] = if negative != other { -v } else { v },
+                    Some((at, other)) => coefficients[at] = if negative == other { v } else { -v },
                     None => lost = true,
                 }
             });
