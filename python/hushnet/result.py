@@ -9,7 +9,6 @@ import numpy as np
 
 from hushnet import planner
 from hushnet.errors import InputError, RangeError
-from hushnet.frontend.labels import plain_name
 
 
 @dataclass(frozen=True)
@@ -44,6 +43,9 @@ class Result:
         """
         value = next(iter(self.outputs.values()))
         if self.labels and any(entry["names"] for entry in self.classes.values()):
+            # brings the reader of models along, which other results need not
+            from hushnet.frontend.labels import plain_name
+
             given = planner.quality.one_a_row(labels)
             if len(given) != len(value):
                 raise InputError(f"{len(given)} labels are given for {len(value)} rows; give one for each row.")

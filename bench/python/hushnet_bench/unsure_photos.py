@@ -21,6 +21,8 @@ from hushnet_bench.registry import Benchmark
 
 NAME, CALIBRATION, DRAWN = "open-nsfw", 64, 240
 COUNT, FEW = 24, 4
+# for `quick`: calibration photos, and photos of which four are chosen
+QUICK_CALIBRATION, QUICK_DRAWN = 8, 60
 # of a side of the square photos, in pixels
 SIDE = 256
 # RGB of patches
@@ -32,12 +34,12 @@ SURE, UNSURE = (0.1, 0.9), 0.5
 def rows(*, quick: bool, threads: int, progress: Any, batch: int | None = None) -> list[dict[str, Any]]:
     """One row: errors and bytes of the default plan; ``batch`` is the number of photos.
 
-    ``quick`` takes weights of eight bits, which no search chooses, and four photos.
+    ``quick`` takes weights of eight bits, which no search chooses, and four photos out of fewer.
     """
     del threads
     files, task = zoo.fetch(NAME), demos.TASKS[NAME]
-    photos, exact = unsure(Runtime(files[0]), batch or (FEW if quick else COUNT))
-    calibration = task.make(CALIBRATION, 1, files).arrays
+    photos, exact = unsure(Runtime(files[0]), batch or (FEW if quick else COUNT), QUICK_DRAWN if quick else DRAWN)
+    calibration = task.make(QUICK_CALIBRATION if quick else CALIBRATION, 1, files).arrays
     bits: dict[str, Any] = {"weight_bits": 8} if quick else {}
     started = time.process_time()
     model = hushnet.compile(
@@ -67,16 +69,16 @@ def rows(*, quick: bool, threads: int, progress: Any, batch: int | None = None) 
     ]
 
 
-def unsure(plain: Runtime, count: int) -> tuple[dict[str, np.ndarray], np.ndarray]:
-    """Photos whose probabilities are spread as evenly as those of :data:`DRAWN` drawn ones allow, and these.
+def unsure(plain: Runtime, count: int, drawn_photos: int) -> tuple[dict[str, np.ndarray], np.ndarray]:
+    """Photos whose probabilities are spread as evenly as those of ``drawn_photos`` drawn ones allow, and these.
 
     Returns:
         arrays by input ``[count, ...]``, and ONNX Runtime's outputs ``[count, classes]``.
     """
     rng = np.random.default_rng(7)
-    found = [data.resized(picture, SIDE, SIDE).astype(float) for _, picture in data.photos(DRAWN // 4, seed=7)]
+    found = [data.resized(picture, SIDE, SIDE).astype(float) for _, picture in data.photos(drawn_photos // 4, seed=7)]
     drawn = []
-    for place in range(DRAWN):
+    for place in range(drawn_photos):
         first, second = (found[int(i)] for i in rng.choice(len(found), 2))
         share = rng.uniform(0.2, 1.0)
         mixed = share * first + (1 - share) * second
@@ -87,7 +89,7 @@ def unsure(plain: Runtime, count: int) -> tuple[dict[str, np.ndarray], np.ndarra
         drawn.append((f"photo {place}", np.clip(mixed, 0, 255).astype(np.uint8)))
     arrays = photo_samples(drawn).arrays
     values = next(iter(plain(arrays).values())).reshape(-1, 2)
-    left, chosen = list(range(DRAWN)), []
+    left, chosen = list(range(drawn_photos)), []
     for wanted in np.linspace(0.02, 0.95, count):
         place = min(left, key=lambda i: abs(values[i, 1] - wanted))
         left.remove(place)

@@ -4,16 +4,19 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import typer
 
 from hushnet import InputError
-from hushnet.assess import TRUST, Assessment, Group, assess_all
 from hushnet.cli.common import emit, in_flags, names, onnx_file, out, read_arrays, read_shapes, sentence
 from hushnet.cli.options import Batch, Calibration, Json, Shape, Until
 from hushnet.cli.progress import working
+from hushnet.options import KINDS
 from hushnet.report.fitting import Table
+
+if TYPE_CHECKING:
+    from hushnet.assess import Assessment, Group
 
 
 @dataclass(frozen=True)
@@ -52,7 +55,7 @@ class Checked:
 def check(
     model: Path = typer.Argument(..., help="ONNX file."),
     trust: str = typer.Option(
-        "all", help="client-aided, two-party, non-interactive or all.", autocompletion=lambda: ["all", *TRUST]
+        "all", help="client-aided, two-party, non-interactive or all.", autocompletion=lambda: ["all", *KINDS]
     ),
     shape: list[str] = Shape,
     until: str | None = Until,
@@ -80,9 +83,11 @@ def check(
 
 def run_check(model: str, trust: str, **options: Any) -> Checked:
     """Asks one trust model, or all."""
-    if trust not in ("all", *TRUST):
-        raise InputError(f"--trust {trust}: choose one of {', '.join(TRUST)} or all.")
-    found = assess_all(model, TRUST if trust == "all" else (trust,), **options)
+    from hushnet.assess import assess_all
+
+    if trust not in ("all", *KINDS):
+        raise InputError(f"--trust {trust}: choose one of {', '.join(KINDS)} or all.")
+    found = assess_all(model, tuple(KINDS) if trust == "all" else (trust,), **options)
     return Checked(found, calibrated=options.get("calibration") is not None)
 
 

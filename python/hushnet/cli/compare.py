@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import typer
 
@@ -10,9 +11,11 @@ import hushnet
 from hushnet.cli.common import counted, emit, in_flags, names, onnx_file, out, read_arrays, read_shapes, sentence
 from hushnet.cli.options import CalibrationLabels, CalibrationNeeded, Json, Outputs, Shape, Until
 from hushnet.cli.progress import working
-from hushnet.compare import Compared, Comparison
 from hushnet.report.fitting import Table
 from hushnet.report.render import seconds, size
+
+if TYPE_CHECKING:
+    from hushnet.comparison import Compared, Comparison
 
 
 def compare(

@@ -6,7 +6,6 @@ import json
 import sys
 import traceback
 from collections.abc import Callable
-from importlib.metadata import version
 from typing import NoReturn
 
 import numpy as np
@@ -50,6 +49,8 @@ app = typer.Typer(
 
 def _version(wanted: bool) -> None:
     if wanted:
+        from importlib.metadata import version
+
         typer.echo(f"hushnet {version('hushnet')}")
         raise typer.Exit
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable
-from importlib.metadata import version
 from typing import Any
 from urllib.parse import urlsplit
 
@@ -37,6 +36,8 @@ class Spans:
         parts = urlsplit(url)
         if parts.scheme not in ("http", "https") or not parts.netloc:
             raise hushnet.InputError(f"--otlp {url}: give a collector's address, for example http://127.0.0.1:4318")
+        from importlib.metadata import version
+
         try:
             from opentelemetry.exporter.otlp.proto.http.trace_exporter import OTLPSpanExporter
             from opentelemetry.sdk.resources import Resource

@@ -8,21 +8,29 @@ from typing import Any
 import typer
 
 import hushnet
-from hushnet import zoo
 from hushnet.cli.common import emit, out
 from hushnet.cli.options import Json
 from hushnet.report.fitting import Table
 
 
+def _names() -> list[str]:
+    """What may stand behind the verb."""
+    from hushnet import zoo
+
+    return ["get", *zoo.names()]
+
+
+def _trained() -> list[str]:
+    """What may stand behind `get`."""
+    from hushnet import zoo
+
+    return list(zoo.real_models())
+
+
 def zoo_(
-    name: str | None = typer.Argument(
-        None, help="An architecture, or `get`.", autocompletion=lambda: ["get", *zoo.names()]
-    ),
+    name: str | None = typer.Argument(None, help="An architecture, or `get`.", autocompletion=_names),
     real_name: str | None = typer.Argument(
-        None,
-        metavar="[MODEL]",
-        help="After `get`: the trained network to fetch.",
-        autocompletion=lambda: list(zoo.real_models()),
+        None, metavar="[MODEL]", help="After `get`: the trained network to fetch.", autocompletion=_trained
     ),
     output: Path | None = typer.Option(None, "-o", "--output", help="Where to write the ONNX file."),
     table: Path | None = typer.Option(None, help="A JSON table with further networks for `get` (docs/models.md)."),
@@ -38,6 +46,7 @@ def zoo_(
 
     Without a name, list all.
     """
+    from hushnet import zoo
     from hushnet.cli import real
 
     if name is None and as_json:
@@ -65,6 +74,8 @@ def zoo_(
 
 def _architectures() -> Table:
     """The table of architectures."""
+    from hushnet import zoo
+
     shown = Table("name", "what it is", "options", title="Architectures with seeded weights: hushnet zoo NAME")
     for name in zoo.names():
         row = zoo.get(name)

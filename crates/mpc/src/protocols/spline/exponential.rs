@@ -1,6 +1,6 @@
 //! Exponentials as a coefficient times an exponential of the place (`docs/mpc.md`, "Exponentials"): the form, and what it may be off by.
 
-use super::fit::{filled, interpolate, powers, price, value, Interval, Spline};
+use super::fit::{filled, interpolate, price, value, Interval, Spline};
 use super::shape::{BasisSpec, Shape, ShapeSpec, MOST_EXPONENT, PLACE_BITS, RATE_BITS};
 use super::{Pieces, FINE};
 use crate::error::{MpcError, Result};
@@ -66,7 +66,7 @@ impl Segments {
         let used = (end / unit(at.scale) - at.low as f64) * f64::from(multiplier) / 2f64.powi(length as i32);
         let exact = |y: f64| ((y - 1.0) * whole).exp();
         let fitted = |order| {
-            let polynomial = powers(&interpolate(order, |t| exact(f64::midpoint(t, 1.0))));
+            let polynomial = interpolate(order, |t| exact(f64::midpoint(t, 1.0)));
             let off = |i: usize| {
                 let y = i as f64 / SAMPLES as f64;
                 (value(&polynomial, y) - exact(y)).abs()

@@ -4,7 +4,6 @@ use super::shape::{BasisSpec, Shape, ShapeSpec};
 use super::{Pieces, FINE};
 use crate::error::{MpcError, Result};
 use crate::ring::Ring;
-use std::cell::RefCell;
 
 /// Where a function is evaluated: integers from `low` to `high`, in units of 2^-scale.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -73,32 +72,55 @@ fn chebyshev(m: usize, t: f64) -> f64 {
     (0..m).fold((1.0, t), |(a, b), _| (b, 2.0 * t * b - a)).0
 }
 
-/// The coefficients of T_0, ..., T_n of the polynomial that meets g at the n + 1 zeros of T_(n+1).
-pub(super) fn interpolate(n: usize, g: impl Fn(f64) -> f64) -> Vec<f64> {
-    let zeros = || (0..=n).map(|i| (std::f64::consts::PI * (i as f64 + 0.5) / (n as f64 + 1.0)).cos());
-    let values: Vec<(f64, f64)> = zeros().map(|t| (t, g(t))).collect();
-    let coefficient = |m: usize| {
-        let sum: f64 = values.iter().map(|(t, v)| v * chebyshev(m, *t)).sum();
-        sum * if m == 0 { 1.0 } else { 2.0 } / (n as f64 + 1.0)
-    };
-    (0..=n).map(coefficient).collect()
+/// What a polynomial of order n is found by: the n + 1 zeros of T_(n+1), and T_0, ..., T_n at each and in powers.
+struct Nodes {
+    zeros: Vec<f64>,
+    /// T_m at every zero.
+    terms: Vec<Vec<f64>>,
+    /// T_m in powers of y = (t + 1)/2.
+    powers: Vec<Vec<f64>>,
 }
 
-/// The same polynomial in powers of y = (t + 1)/2.
-pub(super) fn powers(chebyshev: &[f64]) -> Vec<f64> {
-    let n = chebyshev.len();
-    let (mut last, mut next) = (vec![0.0; n + 1], vec![0.0; n + 1]);
-    // T_0 and T_1 = 2y - 1.
-    last[0] = 1.0;
-    (next[0], next[1]) = (-1.0, 2.0);
-    let mut sum = vec![0.0; n];
-    for c in chebyshev {
-        sum.iter_mut().zip(&last).for_each(|(s, l)| *s += c * l);
-        let mut after: Vec<f64> = next.iter().zip(&last).map(|(n, l)| -2.0 * n - l).collect();
-        (1..=n).for_each(|i| after[i] += 4.0 * next[i - 1]);
-        last = std::mem::replace(&mut next, after);
+impl Nodes {
+    fn new(n: usize) -> Self {
+        let zero = |i: usize| (std::f64::consts::PI * (i as f64 + 0.5) / (n as f64 + 1.0)).cos();
+        let zeros: Vec<f64> = (0..=n).map(zero).collect();
+        let terms = (0..=n).map(|m| zeros.iter().map(|t| chebyshev(m, *t)).collect()).collect();
+        let (mut last, mut next) = (vec![0.0; n + 1], vec![0.0; n + 2]);
+        // T_0 and T_1 = 2y - 1.
+        last[0] = 1.0;
+        (next[0], next[1]) = (-1.0, 2.0);
+        next.truncate(n + 1);
+        let mut powers = Vec::new();
+        for _ in 0..=n {
+            let mut after: Vec<f64> = next.iter().zip(&last).map(|(n, l)| -2.0 * n - l).collect();
+            (1..=n).for_each(|i| after[i] += 4.0 * next[i - 1]);
+            powers.push(std::mem::replace(&mut last, std::mem::replace(&mut next, after)));
+        }
+        Self { zeros, terms, powers }
     }
-    sum
+
+    /// The coefficient of T_m of the polynomial that has these values at the zeros.
+    fn coefficient(&self, m: usize, values: &[f64]) -> f64 {
+        let sum: f64 = values.iter().zip(&self.terms[m]).map(|(v, t)| v * t).sum();
+        sum * if m == 0 { 1.0 } else { 2.0 } / values.len() as f64
+    }
+
+    /// That polynomial in powers of y.
+    fn polynomial(&self, values: &[f64]) -> Vec<f64> {
+        let mut sum = vec![0.0; values.len()];
+        for (m, powers) in self.powers.iter().enumerate() {
+            let c = self.coefficient(m, values);
+            sum.iter_mut().zip(powers).for_each(|(s, p)| *s += c * p);
+        }
+        sum
+    }
+}
+
+/// The polynomial that meets g at the n + 1 zeros of T_(n+1), in powers of y = (t + 1)/2.
+pub(super) fn interpolate(n: usize, g: impl Fn(f64) -> f64) -> Vec<f64> {
+    let nodes = Nodes::new(n);
+    nodes.polynomial(&nodes.zeros.iter().map(|t| g(*t)).collect::<Vec<_>>())
 }
 
 pub(super) fn value(powers: &[f64], y: f64) -> f64 {
@@ -139,32 +161,73 @@ struct Limit {
 /// Fits of many more pieces than two to the power of this are tried on so many first.
 const PROBED: u32 = 3;
 
-impl Piecewise {
-    /// With a function that is called once for all arguments: they do not depend on its values, so a first pass lists them.
-    fn batched(
-        f: Batched<'_>,
-        at: (Interval, Ring),
-        (degree, segments): (usize, u32),
-        limit: Limit,
-    ) -> Option<Self> {
-        let asked = RefCell::new(Vec::new());
-        Self::new(
-            &|x| {
-                asked.borrow_mut().push(x);
-                0.0
-            },
-            at,
-            (degree, segments),
-            limit,
-        )?;
-        let values = f(&asked.into_inner()).into_iter();
-        let values = RefCell::new(values);
-        // Fewer values than arguments leave the rest without one: the fit is refused.
-        Self::new(&|_| values.borrow_mut().next().unwrap_or(f64::NAN), at, (degree, segments), limit)
+/// Where pieces lie, and where they are looked at.
+struct Places {
+    /// Arguments of a segment, and an argument's unit.
+    length: f64,
+    unit: f64,
+    /// The least argument in such units, and both ends.
+    first: f64,
+    low: f64,
+    high: f64,
+    /// Two segments beyond the interval the function stands still.
+    beyond: f64,
+    /// Of the polynomials in the other party's place; in the holder's, of the constant and of the other coefficients.
+    inner: Nodes,
+    outer: [Nodes; 2],
+}
+
+impl Places {
+    /// The argument `units` of a segment's length behind the holder's first piece.
+    fn point(&self, units: f64) -> f64 {
+        (self.first + (units - 1.0) * self.length - 0.5) * self.unit
     }
 
+    fn clamped(&self, x: f64) -> f64 {
+        x.clamp(self.low - self.beyond, self.high + self.beyond)
+    }
+
+    fn outside(&self, piece: usize) -> bool {
+        self.point(units(piece, 0.0, -1.0)) > self.high || self.point(units(piece, 1.0, 1.0)) < self.low
+    }
+
+    /// The samples of a piece that lie in the interval, by rows of the holder's place: their columns, and units.
+    fn samples(&self, piece: usize, row: usize) -> impl Iterator<Item = (usize, f64)> + '_ {
+        let y = row as f64 / SAMPLES.0 as f64;
+        let at = move |column| (column, units(piece, y, column_place(column)));
+        (0..=SAMPLES.1).map(at).filter(move |(_, at)| (self.low..=self.high).contains(&self.point(*at)))
+    }
+
+    /// Every argument at which a piece needs the function, in the order of [`Piecewise::add`].
+    fn arguments(&self, piece: usize, all: &mut Vec<f64>) {
+        for y in self.outer.iter().flat_map(|nodes| &nodes.zeros).map(|t| f64::midpoint(*t, 1.0)) {
+            all.extend(self.inner.zeros.iter().map(|t| self.clamped(self.point(units(piece, y, *t)))));
+        }
+        for row in 0..=SAMPLES.0 {
+            for (_, at) in self.samples(piece, row) {
+                all.extend([at, at + STEP].map(|at| self.clamped(self.point(at))));
+            }
+        }
+    }
+}
+
+/// The places of both parties, the holder's from 0 to 1 and the other's from -1 to 1, in segments.
+fn units(piece: usize, y: f64, t: f64) -> f64 {
+    piece as f64 + y + f64::midpoint(t, 1.0)
+}
+
+/// The other party's place at a sample.
+fn column_place(column: usize) -> f64 {
+    2.0 * column as f64 / SAMPLES.1 as f64 - 1.0
+}
+
+/// Of a segment, over which the slope is measured.
+const STEP: f64 = 1.0 / 64.0;
+
+impl Piecewise {
+    /// With a function that is called once for all arguments: they do not depend on its values.
     fn new(
-        f: &dyn Fn(f64) -> f64,
+        f: Batched<'_>,
         (at, input): (Interval, Ring),
         (degree, segments): (usize, u32),
         limit: Limit,
@@ -173,9 +236,24 @@ impl Piecewise {
         let length = 2f64.powi((bits - segments) as i32);
         let unit = 2f64.powi(-(at.scale as i32)) / f64::from(multiplier);
         let (first, last) = (at.low as f64 * f64::from(multiplier), at.high as f64 * f64::from(multiplier));
-        // The argument `units` of a segment's length behind the holder's first piece.
-        let point = |units: f64| (first + (units - 1.0) * length - 0.5) * unit;
-        let inside = |units: f64| (first * unit..=last * unit).contains(&point(units));
+        let places = Places {
+            length,
+            unit,
+            first,
+            low: first * unit,
+            high: last * unit,
+            beyond: 2.0 * length * unit,
+            inner: Nodes::new(degree),
+            outer: [Nodes::new(degree + 2), Nodes::new(degree + 1)],
+        };
+        let pieces = || (0..1usize << segments).step_by(limit.step);
+        let mut asked = vec![places.low, places.high];
+        for piece in pieces().filter(|piece| !places.outside(*piece)) {
+            places.arguments(piece, &mut asked);
+        }
+        let mut values = f(&asked);
+        // Fewer values than arguments leave the rest without one: the fit is refused.
+        values.resize(asked.len(), f64::NAN);
         let mut this = Self {
             degree,
             segments,
@@ -188,49 +266,21 @@ impl Piecewise {
             slope: 0.0,
             error: 0.0,
         };
-        // Two segments beyond the interval the function stands still.
-        let (low, high) = (first * unit, last * unit);
-        let beyond = 2.0 * length * unit;
-        let f = |x: f64| f(x.clamp(low - beyond, high + beyond));
-        for end in [f(low), f(high)] {
-            this.values = (this.values.0.min(end), this.values.1.max(end));
+        let (ends, mut values) = values.split_at(2);
+        for end in ends {
+            this.values = (this.values.0.min(*end), this.values.1.max(*end));
         }
+        let columns: Vec<Vec<f64>> =
+            (0..=SAMPLES.1).map(|j| (0..=degree).map(|m| chebyshev(m, column_place(j))).collect()).collect();
         let mut sound = true;
-        for piece in (0..1usize << segments).step_by(limit.step) {
-            let at = |y: f64, t: f64| piece as f64 + y + f64::midpoint(t, 1.0);
-            if point(at(0.0, -1.0)) > high || point(at(1.0, 1.0)) < low {
+        for piece in pieces() {
+            if places.outside(piece) {
                 this.pieces.push((0..=degree).map(|m| vec![0.0; degree + 3 - m.min(1)]).collect());
                 continue;
             }
-            let coefficient = |m: usize, y: f64| interpolate(degree, |t| f(point(at(y, t))))[m];
-            let polynomials: Vec<Vec<f64>> = (0..=degree)
-                .map(|m| {
-                    powers(&interpolate(degree + 2 - m.min(1), |t| coefficient(m, f64::midpoint(t, 1.0))))
-                })
-                .collect();
+            let polynomials = this.add(&places, piece, &columns, &mut values);
             // A function that is not defined two segments beyond the interval has no such polynomial.
             sound &= polynomials.iter().flatten().all(|c| c.is_finite());
-            for i in 0..=SAMPLES.0 {
-                let y = i as f64 / SAMPLES.0 as f64;
-                let here: Vec<f64> = polynomials.iter().map(|p| value(p, y)).collect();
-                for (c, range) in here.iter().zip(&mut this.ranges) {
-                    *range = (range.0.min(*c), range.1.max(*c));
-                }
-                for j in 0..=SAMPLES.1 {
-                    let t = 2.0 * j as f64 / SAMPLES.1 as f64 - 1.0;
-                    if !inside(at(y, t)) {
-                        continue;
-                    }
-                    let exact = f(point(at(y, t)));
-                    let fitted: f64 = here.iter().enumerate().map(|(m, c)| c * chebyshev(m, t)).sum();
-                    this.error = this.error.max((fitted - exact).abs());
-                    this.values = (this.values.0.min(exact), this.values.1.max(exact));
-                    let step = 1.0 / 64.0;
-                    let slope = (f(point(at(y, t) + step)) - exact).abs() / (step * length * unit);
-                    this.slope = this.slope.max(slope);
-                }
-            }
-            // Without values, as where arguments are only listed, there is no error.
             if this.error * BETWEEN >= limit.error {
                 return None;
             }
@@ -239,6 +289,46 @@ impl Piecewise {
         this.error *= BETWEEN;
         let finite = sound && this.error.is_finite() && this.slope.is_finite() && this.values.0.is_finite();
         finite.then_some(this)
+    }
+
+    /// The polynomials of a piece, from the values at its arguments, which are taken off; what they are off by is counted.
+    fn add(
+        &mut self,
+        places: &Places,
+        piece: usize,
+        columns: &[Vec<f64>],
+        values: &mut &[f64],
+    ) -> Vec<Vec<f64>> {
+        let mut next = |count: usize| {
+            let (these, rest) = values.split_at(count);
+            *values = rest;
+            these
+        };
+        let width = places.inner.zeros.len();
+        let of = places.outer.each_ref().map(|nodes| next(nodes.zeros.len() * width));
+        let polynomials: Vec<Vec<f64>> = (0..=self.degree)
+            .map(|m| {
+                let rows = of[m.min(1)].chunks_exact(width);
+                let coefficients: Vec<f64> = rows.map(|row| places.inner.coefficient(m, row)).collect();
+                places.outer[m.min(1)].polynomial(&coefficients)
+            })
+            .collect();
+        for row in 0..=SAMPLES.0 {
+            let y = row as f64 / SAMPLES.0 as f64;
+            let here: Vec<f64> = polynomials.iter().map(|p| value(p, y)).collect();
+            for (c, range) in here.iter().zip(&mut self.ranges) {
+                *range = (range.0.min(*c), range.1.max(*c));
+            }
+            for (column, _) in places.samples(piece, row) {
+                let &[exact, further] = next(2) else { unreachable!("two values were taken") };
+                let fitted: f64 = here.iter().zip(&columns[column]).map(|(c, t)| c * t).sum();
+                self.error = self.error.max((fitted - exact).abs());
+                self.values = (self.values.0.min(exact), self.values.1.max(exact));
+                let slope = (further - exact).abs() / (STEP * places.length * places.unit);
+                self.slope = self.slope.max(slope);
+            }
+        }
+        polynomials
     }
 }
 
@@ -419,7 +509,7 @@ impl Spline {
                     break;
                 }
                 // A few pieces tell of most fits that they are too coarse.
-                let of = |step| Piecewise::batched(f, (at, input), (degree, segments), Limit { step, error });
+                let of = |step| Piecewise::new(f, (at, input), (degree, segments), Limit { step, error });
                 if segments > PROBED + 1 && of(1 << (segments - PROBED)).is_none() {
                     continue;
                 }

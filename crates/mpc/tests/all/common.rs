@@ -1,5 +1,4 @@
 //! Two parties in two threads over memory, with what passed between them.
-#![allow(dead_code)]
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};

@@ -1,5 +1,4 @@
 //! Correlated OTs that are made while a party waits: the same bytes and results, and what is made is what was ensured.
-#![allow(clippy::unwrap_used)]
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};

@@ -1,9 +1,6 @@
 //! Garbled layers and conversions against plain arithmetic, on edge values of values and of shares, with exact cost.
-#![allow(clippy::unwrap_used)]
 
-mod common;
-
-use common::{predict, run, values};
+use crate::common::{predict, run, values};
 use hushnet_mpc::garble::{self, Modulus, OddModulus};
 use hushnet_mpc::*;
 

@@ -1,9 +1,6 @@
 //! What each party receives: uniform, uncorrelated with the other's secrets, and pinned in deterministic mode.
-#![allow(clippy::unwrap_used)]
 
-mod common;
-
-use common::{add, run, share, values};
+use crate::common::{add, run, share, values};
 use hushnet_mpc::*;
 use sha2::{Digest, Sha256};
 

@@ -1,10 +1,7 @@
 //! Splines, powers, softmax and changes of ring for any interval, rings and number of values that fit: against floating point and the stated errors,
 //! and their cost. What has every argument and share of small rings stands in `functions.rs` and `softmax.rs`.
-#![allow(clippy::unwrap_used)]
 
-mod common;
-
-use common::{add, predict, run, share, values};
+use crate::common::{add, predict, run, share, values};
 use hushnet_mpc::*;
 use proptest::prelude::*;
 

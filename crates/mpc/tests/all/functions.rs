@@ -1,10 +1,7 @@
 //! Functions of one variable on shares: every argument and share of small intervals, random ones of wide rings, against floating point and the
 //! stated error; and their cost.
-#![allow(clippy::unwrap_used)]
 
-mod common;
-
-use common::{add, predict, run};
+use crate::common::{add, predict, run};
 use hushnet_mpc::*;
 
 fn ring(bits: u32) -> Ring {

@@ -1,10 +1,7 @@
 //! Exponentials as one coefficient times an exponential of the place: every argument and share of small intervals, random ones of wide rings, against
 //! floating point and the stated error; sums of many small values; and their cost.
-#![allow(clippy::unwrap_used)]
 
-mod common;
-
-use common::{add, predict, run};
+use crate::common::{add, predict, run};
 use hushnet_mpc::*;
 
 const KIND: OtKind = OtKind::SoftSpoken;

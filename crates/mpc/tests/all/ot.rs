@@ -1,9 +1,6 @@
 //! The extensions and the transfers derived from them.
-#![allow(clippy::unwrap_used)]
 
-mod common;
-
-use common::{predict, run};
+use crate::common::{predict, run};
 use hushnet_mpc::ot::{chosen, one_of_n};
 use hushnet_mpc::*;
 
@@ -133,10 +130,10 @@ fn silent_relu_costs_what_is_predicted() {
     for (l, limit) in [(64, 80.0), (37, 48.0)] {
         let ring = Ring::new(l).unwrap();
         let n = 1 << 15;
-        let x = common::values(n, ring, 1);
-        let shares = common::share(&x, ring, 2);
+        let x = crate::common::values(n, ring, 1);
+        let shares = crate::common::share(&x, ring, 2);
         let r = run(OtKind::SILENT, 1 << 20, |s| relu(s, &shares[s.party().index()], ring).unwrap());
-        for (x, got) in x.iter().zip(common::add(ring, &r.out)) {
+        for (x, got) in x.iter().zip(crate::common::add(ring, &r.out)) {
             assert_eq!(got, if ring.signed(*x) > 0 { *x } else { 0 });
         }
         assert_eq!(r.cost, predict(OtKind::SILENT, 1 << 20, |m| relu_cost(m, n, ring)));

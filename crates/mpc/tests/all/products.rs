@@ -1,9 +1,6 @@
 //! Products and squares of shared values: every value and every share of small rings, random rings of any widths, and their cost.
-#![allow(clippy::unwrap_used)]
 
-mod common;
-
-use common::{add, predict, run, share, values};
+use crate::common::{add, predict, run, share, values};
 use hushnet_mpc::*;
 use proptest::prelude::*;
 

@@ -1,9 +1,6 @@
 //! Every protocol against plain arithmetic, on edge values and odd lengths, with its cost.
-#![allow(clippy::unwrap_used)]
 
-mod common;
-
-use common::{add, predict, run, share, values};
+use crate::common::{add, predict, run, share, values};
 use hushnet_mpc::*;
 
 const WIDTHS: [u32; 10] = [8, 9, 16, 21, 32, 37, 41, 53, 63, 64];

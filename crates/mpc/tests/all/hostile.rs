@@ -1,5 +1,4 @@
 //! A party whose peer does not keep to the protocol: an error that says so, never a share that is none.
-#![allow(clippy::unwrap_used)]
 
 use hushnet_mpc::garble::{self, Modulus, OddModulus};
 use hushnet_mpc::*;

@@ -1,9 +1,6 @@
 //! Reciprocals, inverse roots and softmax on shares, against floating point and the stated errors; and their cost.
-#![allow(clippy::unwrap_used)]
 
-mod common;
-
-use common::{add, predict, run, share, values};
+use crate::common::{add, predict, run, share, values};
 use hushnet_mpc::*;
 
 const KIND: OtKind = OtKind::SoftSpoken;
