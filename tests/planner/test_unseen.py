@@ -13,15 +13,16 @@ from hushnet.reference import numpy as fixed
 from hushnet.reference.float import evaluate
 
 from tests.planner.planner_graphs import Builder
+from tests.planner.test_statement import planned
 
 ROWS, SETS = 10_000, 16
 # of function, what is in front of it, whether a layer follows, and rows of calibration
 CASES = [("log", "abs", False, 50), ("sqrt", "relu", False, 100), ("log", "relu", True, 50), ("sqrt", "abs", True, 100)]
 
 
-def network(last: str, front: str, *, inner: bool = False) -> Graph:
+def network(last: str, front: str, *, inner: bool = False, first: str = "relu") -> Graph:
     """A function that is steep next to zero, of what is never negative; at the end or in front of a layer."""
-    b = Builder((8,), seed=3).dense(12).op("relu").dense(4, gain=3.0).op(front).op("affine", mul=1.0, add=1e-3).op(last)
+    b = Builder((8,), seed=3).dense(12).op(first).dense(4, gain=3.0).op(front).op("affine", mul=1.0, add=1e-3).op(last)
     return (b.dense(2) if inner else b).done()
 
 
@@ -57,6 +58,42 @@ def test_few_rows_state_enough_of_steep_functions(
     monkeypatch.setattr(importlib.import_module("hushnet.planner.compile"), "unseen", lambda *_: {})
     without, more, _ = judged()
     assert without >= 3 and without > 2 * broken and more > 3 * share, (without, more)
+
+
+# trust model, function, what is in front of it, whether a layer follows, and rows of calibration
+ON_SHARES = [
+    ("two-party", "log", "abs", False, 50),
+    ("two-party", "sqrt", "relu", False, 100),
+    ("two-party", "sqrt", "abs", True, 100),
+    ("non-interactive", "log", "relu", False, 40),
+]
+
+
+@pytest.mark.parametrize(("trust", "last", "front", "inner", "count"), ON_SHARES, ids=lambda v: str(v))
+def test_other_trust_models_state_enough_of_steep_functions(
+    trust: str, last: str, front: str, inner: bool, count: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Where clients compute them from opened values, and where both parties do on shares."""
+    graph = network(last, front, inner=inner, first="square" if trust == "non-interactive" else "relu")
+    module = f"hushnet.planner.{'two_party.compile' if trust == 'two-party' else 'non_interactive.batch'}"
+
+    def shares_beyond() -> np.ndarray:
+        beyond = []
+        for seed in range(3 if trust == "non-interactive" else 6):
+            x = np.random.default_rng(seed).uniform(-1, 1, (count + 4000, 8))
+            plan = compile(graph, trust=trust, calibration=x[:count], batch=8, margin=2.0)
+            off = np.abs(planned(plan, x[count:]) - evaluate(graph, {"x": x[count:]})[graph.outputs[0]])
+            most = plan.predicted["max_error"]
+            beyond.append(float((off.reshape(4000, -1).max(axis=1) > most).mean()))
+            assert most < 15 * np.quantile(off.reshape(4000, -1).max(axis=1), 0.999)
+        return np.array(beyond)
+
+    held = shares_beyond()
+    monkeypatch.setattr(importlib.import_module(module), "from_samples", lambda *_: {})
+    without = shares_beyond()
+    assert (held > 0.001).sum() <= 1 and held.mean() <= 0.0005
+    assert trust == "non-interactive" or (without > 0.001).sum() >= 2
+    assert (held <= without).all() and without.mean() > 2 * held.mean()
 
 
 def test_what_is_steep_is_looked_for_behind_layers() -> None:

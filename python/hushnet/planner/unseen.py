@@ -13,13 +13,14 @@ Comparisons, roundings and places are no matter of slopes: :mod:`.jumps` has wha
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Collection, Mapping
+from dataclasses import dataclass, replace
 
 import numpy as np
 
 from ..graph import Graph, Linear, Node
-from ..reference.float import linear
+from ..plan import Plan
+from ..reference.float import evaluate, linear
 from ..reference.ops import OPS
 from .errors import DECIDING
 from .quality import FACTOR, MORE
@@ -31,7 +32,7 @@ Array = np.ndarray
 STEEP = frozenset({"sqrt", "log", "div"})
 # rows that are drawn, of which one in so many may be beyond; fewer where they and what is computed from them have more
 # than so many values, and none where they would not be as many
-DRAWN, BEYOND, MOST_VALUES = 1 << 15, 1000, 1 << 23
+DRAWN, BEYOND, MOST_VALUES = 1 << 15, 1000, 1 << 22
 
 
 @dataclass(frozen=True)
@@ -53,24 +54,32 @@ class Steep:
         return tuple(n.output for n in self.nodes if isinstance(n, Linear))
 
 
-def steeply(graph: Graph) -> dict[str, Steep]:
-    """By name the outputs with steep operators between layers and them, and with none that decides behind these."""
-    opened: set[str] = set()
+Found = Mapping[str, Steep]
+
+
+def steeply(graph: Graph, opened: Collection[str] | None = None) -> dict[str, Steep]:
+    """By name the outputs with steep operators behind opened values, and with none that decides behind these.
+
+    Args:
+        opened: tensors that clients get to know and compute the rest from; by default results of all layers.
+    """
+    known: set[str] = set()
     behind: set[str] = set()
     for node in graph.nodes:
         given = _reads(node)
-        if isinstance(node, Linear) or not opened.isdisjoint(given):
-            opened.add(node.output)
-        # a layer may read an input; errors come behind it
-        steep = not isinstance(node, Linear) and node.op in STEEP and not opened.isdisjoint(given)
-        if steep or not behind.isdisjoint(given):
+        source = isinstance(node, Linear) if opened is None else node.output in opened
+        if source or not known.isdisjoint(given):
+            known.add(node.output)
+        # errors come behind what is opened, and a layer's result is opened by itself
+        steep = not isinstance(node, Linear) and node.op in STEEP and not known.isdisjoint(given)
+        if (steep or not behind.isdisjoint(given)) and not (source and opened is not None):
             behind.add(node.output)
-    found = {name: _found(graph, name, behind) for name in graph.outputs if name in behind}
+    found = {name: _found(graph, name, behind, opened) for name in graph.outputs if name in behind}
     return {name: steep for name, steep in found.items() if not any(map(_decides, steep.nodes))}
 
 
-def _found(graph: Graph, output: str, behind: set[str]) -> Steep:
-    """What leads to an output from the first steep operators on, with the operators that lead to these from layers."""
+def _found(graph: Graph, output: str, behind: set[str], opened: Collection[str] | None) -> Steep:
+    """What leads to an output from the first steep operators on, with the operators in front of them."""
     made = {node.output: node for node in graph.nodes}
     sources, names, waiting = set(), set(), [output]
     while waiting:
@@ -78,7 +87,8 @@ def _found(graph: Graph, output: str, behind: set[str]) -> Steep:
         if name in names or name in sources:
             continue
         node = made.get(name)
-        if node is None or (isinstance(node, Linear) and name not in behind):
+        ends = name not in behind and isinstance(node, Linear) if opened is None else name in opened
+        if node is None or ends:
             sources.add(name)
             continue
         names.add(name)
@@ -94,9 +104,7 @@ def _decides(node: Node) -> bool:
     return not isinstance(node, Linear) and node.op in DECIDING and node.attrs.get("what") != "values"
 
 
-def unseen(
-    graph: Graph, found: Mapping[str, Steep], planned: Mapping[str, Array], exact: Mapping[str, Array]
-) -> dict[str, float]:
+def unseen(graph: Graph, found: Found, planned: Mapping[str, Array], exact: Mapping[str, Array]) -> dict[str, float]:
     """By output what 999 rows of 1000 stay below, of rows as dense as calibration rows where its operators are steep.
 
     Where more than one drawn row of 1000 has no finite error (a logarithm that is not kept from zero), or few rows can
@@ -119,6 +127,49 @@ def unseen(
     return stated
 
 
+def sources_of(
+    graph: Graph, opened: Collection[str], held: Mapping[str, int], plan: Plan
+) -> tuple[dict[str, Steep], dict[str, int]]:
+    """The steep operators of a plan that opens some values alone, and by name the tensors that tell their errors.
+
+    Where all that is wanted from layers on is held on shares or by the client, errors begin at layers, else at what the
+    client knows.
+
+    Args:
+        opened: tensors that the client gets to know.
+        held: tensors of the plan by what they hold of the graph, of those on shares.
+    """
+    known = {**held, **{t["name"]: t["id"] for t in plan.tensors if t["kind"] == "real"}}
+    found = steeply(graph, opened)
+    for output, steep in steeply(graph).items():
+        if known.keys() | set(graph.inputs) >= {*steep.sources, *steep.layers}:
+            found[output] = steep
+    names = {name for steep in found.values() for name in (*steep.sources, *steep.layers)}
+    return found, {name: known[name] for name in names - set(graph.inputs) if name in known}
+
+
+def from_samples(
+    graph: Graph, found: Found, planned: Mapping[str, Array], samples: Mapping[str, Array], noise: float = 0.0
+) -> dict[str, float]:
+    """:func:`unseen`, with the original network's values from calibration inputs.
+
+    Args:
+        planned: values of what :func:`sources_of` names, ``[rows, ...]``.
+        samples: calibration inputs.
+        noise: deviation of errors that planned values do not have.
+    """
+    known = planned.keys() | set(graph.inputs)
+    # where something is not known, calibration rows speak alone
+    found = {k: s for k, s in found.items() if known >= {*s.sources, *s.layers}}
+    if not found:
+        return {}
+    names = {name for steep in found.values() for name in steep.sources}
+    exact = evaluate(replace(graph, outputs=sorted(names)), samples)
+    rng = np.random.default_rng(0)
+    mine = {name: v + noise * rng.normal(size=v.shape) for name, v in planned.items() if name not in graph.inputs}
+    return unseen(graph, found, mine, exact)
+
+
 def _largest(
     graph: Graph, steep: Steep, output: str, planned: Mapping[str, Array], exact: Mapping[str, Array], count: int
 ) -> float:
@@ -136,7 +187,7 @@ def _largest(
     true = {
         name: drawn(v.reshape(rows, -1), first, second, part).reshape(count, *v.shape[1:]) for name, v in shaped.items()
     }
-    off = {name: with_errors(v, mine[name] - shaped[name]) for name, v in true.items()}
+    off = {name: within(with_errors(v, mine[name] - shaped[name]), mine[name]) for name, v in true.items()}
     own: dict[str, Array] = {}
 
     def shows(name: str, value: Array) -> Array:
@@ -191,17 +242,32 @@ def reach(rows: int) -> float:
 def drawn(values: Array, first: Array, second: Array, part: Array) -> Array:
     """Rows next to calibration rows ``values`` [rows, elements]: ``[count, elements]``.
 
-    Elements are thrown back at the ends of what calibration rows have, and one n-th of that beyond: what is never
-    negative stays so, as nearly as n rows tell, and rows lie as densely at the ends as they do.
+    Elements are thrown back at their :func:`ends`, so that rows lie as densely there as calibration rows do.
 
     Args:
         first, second, part: of every drawn row the two rows that it lies beside, and the share of the way.
     """
-    low, high = values.min(axis=0), values.max(axis=0)
-    gap = (high - low) / len(values)
-    low, high = low - gap, high + gap
+    low, high = ends(values)
     found = values[first] + part[:, None] * (values[second] - values[first])
     found = np.where(found < low, 2 * low - found, np.where(found > high, 2 * high - found, found))
     # whole numbers (flags, counts) stay as they are
     whole = (values == np.rint(values)).all(axis=0)
     return np.where(whole, values[first], np.clip(found, low, high))
+
+
+def within(values: Array, seen: Array) -> Array:
+    """Values ``[count, ...]`` within the :func:`ends` of those that calibration rows have: what is clipped stays so."""
+    low, high = (end.reshape(values.shape[1:]) for end in ends(seen.reshape(len(seen), -1)))
+    return np.clip(values, low, high)
+
+
+def ends(values: Array) -> tuple[Array, Array]:
+    """The least and the largest value that rows like ``values`` [rows, elements] have, by element.
+
+    One n-th of the range beyond what n rows have, where one of them has the end alone. One that several have is where
+    something ends: a ReLU, a clip.
+    """
+    low, high = values.min(axis=0), values.max(axis=0)
+    gap = (high - low) / len(values)
+    alone = [(values == end).sum(axis=0) == 1 for end in (low, high)]
+    return low - gap * alone[0], high + gap * alone[1]
