@@ -209,7 +209,8 @@ def _client_aided(
         ranges = from_intervals(graph, input_intervals(graph, settings.input_range))
     else:
         behind = tails(graph)
-        sources = {source for tail in (*behind.values(), *steeply(graph).values()) for source in tail.sources}
+        sources = {source for tail in behind.values() for source in tail.sources}
+        sources |= {source for part in steeply(graph).values() for source in part.sources}
         watch = None if moments is None else moments.watch
         ranges = from_calibration(graph, samples, settings.margin, settings.input_range, sources, watch)
     planner = _Planner(graph, settings, moments)

@@ -383,8 +383,8 @@ class _Planner:
         }
         for k, t in zip(self.outputs, self.graph.outputs):
             quality[k] = replace(quality[k], likely=max(quality[k].likely, tailed.get(t, 0.0)))
-        held = {name: values[called[tensor]] * self.units.get(tensor, 1.0) for name, tensor in told.items()}
-        for t, most in from_samples(self.graph, near, held, samples).items():
+        opened = {name: values[called[tensor]] * self.units.get(tensor, 1.0) for name, tensor in told.items()}
+        for t, most in from_samples(self.graph, near, opened, samples).items():
             k = dict(zip(self.graph.outputs, self.outputs))[t]
             quality[k] = replace(quality[k], likely=max(quality[k].likely, most))
         return quality, wider
