@@ -162,4 +162,4 @@ def test_where_few_rows_can_be_drawn_or_none_has_an_error_nothing_is_stated(monk
     far = {"dense1_out": 1 + near["dense1_out"]}
     assert unseen.unseen(graph, found, {"dense1_out": far["dense1_out"] - 0.01}, far)
     monkeypatch.setattr(unseen, "MOST_VALUES", 1500)
-    assert unseen.unseen(graph, found, {"dense1_out": far["dense1_out"] - 0.01}, far) == {}
+    assert unseen.steeply(graph) == {}

@@ -14,15 +14,16 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Collection, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 import numpy as np
 
 from ..graph import Graph, Linear, Node
 from ..plan import Plan
-from ..reference.float import evaluate, linear
+from ..reference.float import linear
 from ..reference.ops import OPS
 from .errors import DECIDING
+from .jumps import in_blocks
 from .quality import FACTOR, MORE
 from .tail import constant
 
@@ -60,6 +61,8 @@ Found = Mapping[str, Steep]
 def steeply(graph: Graph, opened: Collection[str] | None = None) -> dict[str, Steep]:
     """By name the outputs with steep operators behind opened values, and with none that decides behind these.
 
+    Outputs of which few rows could be drawn, as of large networks, are left out.
+
     Args:
         opened: tensors that clients get to know and compute the rest from; by default results of all layers.
     """
@@ -75,7 +78,17 @@ def steeply(graph: Graph, opened: Collection[str] | None = None) -> dict[str, St
         if (steep or not behind.isdisjoint(given)) and not (source and opened is not None):
             behind.add(node.output)
     found = {name: _found(graph, name, behind, opened) for name in graph.outputs if name in behind}
-    return {name: steep for name, steep in found.items() if not any(map(_decides, steep.nodes))}
+    return {
+        name: steep
+        for name, steep in found.items()
+        if not any(map(_decides, steep.nodes)) and _count(graph, steep) >= BEYOND
+    }
+
+
+def _count(graph: Graph, steep: Steep) -> int:
+    """Rows that can be drawn."""
+    values = sum(math.prod(graph.shapes[name]) for name in (*steep.sources, *(n.output for n in steep.nodes)))
+    return min(DRAWN, MOST_VALUES // max(values, 1))
 
 
 def _found(graph: Graph, output: str, behind: set[str], opened: Collection[str] | None) -> Steep:
@@ -107,8 +120,8 @@ def _decides(node: Node) -> bool:
 def unseen(graph: Graph, found: Found, planned: Mapping[str, Array], exact: Mapping[str, Array]) -> dict[str, float]:
     """By output what 999 rows of 1000 stay below, of rows as dense as calibration rows where its operators are steep.
 
-    Where more than one drawn row of 1000 has no finite error (a logarithm that is not kept from zero), or few rows can
-    be drawn, there is no entry: what was seen stands alone.
+    Where more than one drawn row of 1000 has no finite error (a logarithm that is not kept from zero) there is no
+    entry: what was seen stands alone.
 
     Args:
         planned: values of sources and layers on the calibration data, ``[rows, ...]``. Clients know inputs exactly:
@@ -118,10 +131,8 @@ def unseen(graph: Graph, found: Found, planned: Mapping[str, Array], exact: Mapp
     stated = {}
     for output, steep in found.items():
         rows = len(exact[steep.sources[0]])
-        values = sum(math.prod(graph.shapes[name]) for name in (*steep.sources, *(n.output for n in steep.nodes)))
-        count = min(DRAWN, MOST_VALUES // max(values, 1))
-        if rows and count >= BEYOND:
-            most = _largest(graph, steep, output, planned, exact, count)
+        if rows:
+            most = _largest(graph, steep, output, planned, exact, _count(graph, steep))
             if math.isfinite(most):
                 stated[output] = (FACTOR + MORE / math.sqrt(rows)) * most
     return stated
@@ -164,7 +175,7 @@ def from_samples(
     if not found:
         return {}
     names = {name for steep in found.values() for name in steep.sources}
-    exact = evaluate(replace(graph, outputs=sorted(names)), samples)
+    exact = in_blocks(graph, dict(samples), sorted(names))
     rng = np.random.default_rng(0)
     mine = {name: v + noise * rng.normal(size=v.shape) for name, v in planned.items() if name not in graph.inputs}
     return unseen(graph, found, mine, exact)
