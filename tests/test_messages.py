@@ -323,6 +323,31 @@ def test_labels_and_rows_of_another_form_are_told_how_to_become_the_right_one(fo
         hushnet.compile(model, calibration=x.reshape(5, 2, 2))
 
 
+def test_labels_of_other_classes_than_the_answers_have_are_refused(tmp_path: Path) -> None:
+    """A regression's targets were counted as labels: its accuracy was 0, and so was the original network's."""
+    model, x, y = tmp_path / "model.onnx", tmp_path / "x.npy", tmp_path / "y.npy"
+    rows = np.linspace(-1, 1, 20).reshape(5, 4)
+    for outputs, wrong, said in ((1, [25.0, 346, 120, 80, 51], "25 to 346"), (3, [1, 2, 3, 1, 2], "1 to 3")):
+        model.write_bytes(layer(outputs=outputs))
+        with pytest.raises(hushnet.PlanError, match=f"labels are {said}, and the answers tell .* classes apart"):
+            hushnet.compile(model, calibration=rows, labels=wrong)
+        made = hushnet.compile(model, calibration=rows)
+        with pytest.raises(hushnet.PlanError, match="Values that a regression is to give are no labels"):
+            hushnet.run(made, rows).accuracy(np.array(wrong))
+    np.save(x, rows)
+    np.save(y, np.array(["a", "b", "a", "b", "a"], object), allow_pickle=True)
+    given = ("compile", model, "-o", tmp_path / "m.hush", "--calibration", x, "--labels")
+    told = words(hush(*given, y).stderr)
+    assert "Of labels that are words, save array.astype(str)." in told
+    assert "no such file. Give a .npy or .npz file of labels." in words(hush(*given, tmp_path / "z.npy").stderr)
+
+
+def test_what_is_said_of_weights_names_flags(tmp_path: Path, folder: Path) -> None:
+    given = ("compile", folder / "model.onnx", "-o", tmp_path / "m.hush", "--trust", "non-interactive")
+    for told in (hush(*given).stdout, hush("explain", tmp_path / "m.hush").stdout):
+        assert "--hide-weights to protect" in told and "hide_weights" not in told
+
+
 def test_options_are_listed_as_flags_and_a_server_that_is_not_there_is_asked_after(
     folder: Path, tmp_path: Path
 ) -> None:

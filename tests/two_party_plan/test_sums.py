@@ -12,7 +12,7 @@ from hushnet.planner.two_party import sums
 from tests.architectures import ARCHITECTURES
 from tests.frontend.harness import Net, expected
 
-WIDTH, ROWS = 8, 32
+WIDTH, ROWS = 8, 128
 
 
 def stream(blocks: int) -> onnx.ModelProto:

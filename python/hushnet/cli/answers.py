@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 import hushnet
-from hushnet.cli.common import counted, emit, out, read_arrays, write_outputs
+from hushnet.cli.common import counted, emit, out, read_labels, write_outputs
 
 
 def _summary(result: hushnet.Result) -> dict[str, Any]:
@@ -43,7 +43,7 @@ def finish(
         labels: right answers, for accuracy.
     """
     outputs = result.strict() if strict else result.outputs
-    accuracy = None if labels is None else result.accuracy(read_arrays(labels))
+    accuracy = None if labels is None else result.accuracy(read_labels(labels))
     if output:
         write_outputs(output, outputs)
     if trace:

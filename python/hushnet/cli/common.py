@@ -52,6 +52,13 @@ def in_flags(message: str) -> str:
     return re.sub(rf"(?<![\w-])()({_NAMES})\b(?!['\"(])", flag, message)
 
 
+def explained_in_flags(explained: dict[str, Any]) -> dict[str, Any]:
+    """What is said of a plan, for the command line."""
+    trust = explained["trust"]
+    warning = trust["warning"] and in_flags(trust["warning"])
+    return {**explained, "trust": {**trust, "warning": warning}, "notes": [in_flags(n) for n in explained["notes"]]}
+
+
 def emit(value: Any) -> None:
     """Prints one JSON document to standard output."""
     print(json.dumps(value, indent=2, allow_nan=False, default=_jsonable))
@@ -100,10 +107,15 @@ def progress_bar(quiet: bool) -> Iterator[Any | None]:
         yield update
 
 
-def read_arrays(path: Path) -> Any:
+def read_labels(path: Path) -> Any:
+    """Right answers, as :func:`read_arrays` reads them."""
+    return read_arrays(path, what="labels")
+
+
+def read_arrays(path: Path, *, what: str = "inputs") -> Any:
     """Inputs from ``.npy`` (one array), ``.npz`` (one array per input name), or MNIST IDX files."""
     if not path.exists():
-        raise InputError(f"{path}: there is no such file. Give a .npy or .npz file of inputs.")
+        raise InputError(f"{path}: there is no such file. Give a .npy or .npz file of {what}.")
     try:
         if path.suffix == ".npy":
             return np.load(path, allow_pickle=False)
@@ -114,9 +126,11 @@ def read_arrays(path: Path) -> Any:
             return data.as_images(data.load_idx(path))
     except (ValueError, OSError, EOFError) as error:
         # NumPy's advice to load it all the same, with pickle, would run whatever is in the file
-        told = "it holds Python objects, or is no array file at all" if "pickle" in str(error) else f"{error}"
+        objects = "pickle" in str(error)
+        told = "it holds Python objects, or is no array file at all" if objects else f"{error}"
+        words = " Of labels that are words, save array.astype(str)." if objects else ""
         raise InputError(
-            f"{path} is no readable array file: {told}. Write it with numpy.save or numpy.savez."
+            f"{path} is no readable array file: {told}. Write it with numpy.save or numpy.savez.{words}"
         ) from error
     raise InputError(f"{path}: give a .npy or .npz file (or MNIST's IDX files).{_instead(path)}")
 

@@ -8,7 +8,18 @@ from typing import TYPE_CHECKING
 import typer
 
 import hushnet
-from hushnet.cli.common import counted, emit, in_flags, names, onnx_file, out, read_arrays, read_shapes, sentence
+from hushnet.cli.common import (
+    counted,
+    emit,
+    in_flags,
+    names,
+    onnx_file,
+    out,
+    read_arrays,
+    read_labels,
+    read_shapes,
+    sentence,
+)
 from hushnet.cli.options import CalibrationLabels, CalibrationNeeded, Json, Outputs, Shape, Until
 from hushnet.cli.progress import working
 from hushnet.report.fitting import Table
@@ -34,7 +45,7 @@ def compare(
         found = hushnet.compare(
             onnx_file(model),
             calibration=read_arrays(calibration),
-            labels=None if labels is None else read_arrays(labels),
+            labels=None if labels is None else read_labels(labels),
             batch=batch,
             methods=methods,
             shapes=read_shapes(shape),

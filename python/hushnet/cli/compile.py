@@ -10,7 +10,17 @@ import typer
 
 import hushnet
 from hushnet import report
-from hushnet.cli.common import PLANS, check_output, declared_ranges, emit, err, in_flags, onnx_file, out
+from hushnet.cli.common import (
+    PLANS,
+    check_output,
+    declared_ranges,
+    emit,
+    err,
+    explained_in_flags,
+    in_flags,
+    onnx_file,
+    out,
+)
 from hushnet.cli.options import Json, read_options, taking_options
 from hushnet.cli.progress import working
 from hushnet.options import KINDS
@@ -48,7 +58,7 @@ def compile_(
     if as_json:
         emit({"plan": str(output), "shortfalls": compiled.shortfalls, "explain": explained})
     else:
-        out.print(report.render({**explained, "notes": [in_flags(n) for n in explained["notes"]]}))
+        out.print(report.render(explained_in_flags(explained)))
         out.print(f"Wrote {output} (with weights: it stays on the server).")
     for sentence in [*compiled.shortfalls, *heavy(compiled.plan.predicted)]:
         err.print(f"Warning: {in_flags(sentence)}", style="bold red", markup=False, highlight=False)

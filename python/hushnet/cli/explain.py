@@ -10,7 +10,7 @@ import typer
 
 import hushnet
 from hushnet import report
-from hushnet.cli.common import PAGES, check_output, emit, in_flags, out, plan_file
+from hushnet.cli.common import PAGES, check_output, emit, explained_in_flags, out, plan_file
 from hushnet.cli.options import NETWORKS, TWO_PARTY, Insecure, Json
 
 
@@ -34,7 +34,7 @@ def explain(
     if as_json:
         emit(explained)
     elif html is None:
-        out.print(report.render({**explained, "notes": [in_flags(n) for n in explained["notes"]]}, verbose=verbose))
+        out.print(report.render(explained_in_flags(explained), verbose=verbose))
     else:
         out.print(f"Wrote {html}.")
 

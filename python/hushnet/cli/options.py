@@ -9,7 +9,7 @@ from typing import Any, TypeVar
 
 import typer
 
-from hushnet.cli.common import names, read_arrays, read_shapes
+from hushnet.cli.common import names, read_arrays, read_labels, read_shapes
 from hushnet.options import KINDS, Field, merged, table, takers
 
 # titles of panels of --help: options that one trust model alone has
@@ -27,7 +27,7 @@ _READ: dict[str, tuple[Any, Callable[[Any], Any]]] = {
     "until": (str, names),
     "outputs": (str, names),
     "calibration": (Path, read_arrays),
-    "labels": (Path, read_arrays),
+    "labels": (Path, read_labels),
     "input_range": (tuple[float, float], tuple),
 }
 # and what is to be said of them here
@@ -170,7 +170,11 @@ Setups = typer.Option(
 MaxMemory = typer.Option(
     None, "--max-memory", help="GiB that the client may take for the server's plan (default 32).", min=0
 )
-Labels = typer.Option(None, "--labels", help="Right answers of the inputs (.npy, whole numbers): accuracy is printed.")
+Labels = typer.Option(
+    None,
+    "--labels",
+    help="Right answers of the inputs (.npy: whole numbers, or names of classes): accuracy is printed.",
+)
 StrictRows = typer.Option(False, "--strict-rows", help="NaN for every row of which a value left its planned range.")
 Shape = parameter("shapes")
 Until = parameter("until")

@@ -50,6 +50,7 @@ from .rewrite import equalise_rows, reaches, rewrite
 from .tail import heads, stated, tails
 from .targets import LOOKED_AT, distances, regressions, scale_targets, target_centres
 from .two_party.masking import public_patterns
+from .unseen import steeply, unseen
 
 Array = np.ndarray
 RANGE_ATTEMPTS = 12
@@ -209,6 +210,7 @@ def _client_aided(
     else:
         behind = tails(graph)
         sources = {source for tail in behind.values() for source in tail.sources}
+        sources |= {source for part in steeply(graph).values() for source in part.sources}
         watch = None if moments is None else moments.watch
         ranges = from_calibration(graph, samples, settings.margin, settings.input_range, sources, watch)
     planner = _Planner(graph, settings, moments)
@@ -405,7 +407,9 @@ def _seen(
     from ..reference.numpy import run
 
     behind = tails(graph)
+    steep = steeply(graph)
     wanted = {source for tail in behind.values() for source in tail.sources}
+    wanted |= {name for part in steep.values() for name in (*part.sources, *part.layers)}
     results = {node.output: plan.stages[i]["out"] for i, node in lowered.origin.items() if node.output in wanted}
     leaps = jumps(plan, graph)
     values = run(plan, samples, also=(*results.values(), *watched(leaps)))
@@ -435,7 +439,8 @@ def _seen(
     for tail in behind.values():
         mine |= heads(graph, tail, planned)
         exact |= heads(graph, tail, ranges.floats)
-    for output, most in stated(graph, behind, mine, exact, ranges.limit).items():
+    opened = stated(graph, behind, mine, exact, ranges.limit)
+    for output, most in [*opened.items(), *unseen(graph, steep, planned, ranges.floats).items()]:
         found[output] = replace(found[output], likely=max(found[output].likely, most))
     return found
 

@@ -113,7 +113,7 @@ def sides(
         return {}
     outputs = sorted(set().union(*(jump.outputs for jump in found)))
     names = {t["id"]: t["name"] for t in plan.tensors}
-    exact = _in_blocks(graph, samples, sorted({n for jump in found for n in (*jump.node.inputs, jump.node.output)}))
+    exact = in_blocks(graph, samples, sorted({n for jump in found for n in (*jump.node.inputs, jump.node.output)}))
     same = {name: np.ones(rows, bool) for name in outputs}
     off: dict[str, float] = {}
     for jump in found:
@@ -174,7 +174,7 @@ def _blocks(graph: Graph, rows: int) -> list[slice]:
     return [slice(first, min(first + each, rows)) for first in range(0, rows, each)]
 
 
-def _in_blocks(graph: Graph, samples: dict[str, Array], wanted: list[str]) -> dict[str, Array]:
+def in_blocks(graph: Graph, samples: dict[str, Array], wanted: list[str]) -> dict[str, Array]:
     """Tensors of the network on all rows."""
     cut, rows = replace(graph, outputs=wanted), len(next(iter(samples.values())))
     parts = [_evaluated(cut, {k: np.asarray(x)[block] for k, x in samples.items()}) for block in _blocks(graph, rows)]

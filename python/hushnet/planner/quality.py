@@ -260,7 +260,7 @@ def measure(
     mine, wanted = (np.rint(v[:, 0]).astype(np.int64) if place and v.shape[1] else label_of(v, exact) for v in parts)
     accuracy = None
     if labels is not None:
-        right = check_labels(labels, rows)
+        right = check_labels(labels, rows, None if place else max(exact.shape[1], 2))
         accuracy = (float((wanted == right).mean()), float((mine == right).mean()))
     # a detector may be sure of all calibration rows: probabilities reach 1 all the same
     span = float(np.abs(exact).max(initial=0.0)) if squash is None else 1.0
@@ -425,17 +425,25 @@ def _probabilities(exact: Array) -> bool:
     return float(exact.min(initial=0.0)) >= 0 and float(exact.max(initial=0.0)) <= 1
 
 
-def check_labels(labels: Any, rows: int) -> Array:
+def check_labels(labels: Any, rows: int, classes: int | None = None) -> Array:
     """Labels as whole numbers, one a row.
 
+    Args:
+        classes: how many the answers tell apart, where that is known.
+
     Raises:
-        PlanError: not whole numbers, or not one a row.
+        PlanError: not whole numbers, not one a row, or of other classes than there are.
     """
     found = one_a_row(labels)
     if found.size != rows or found.dtype.kind not in "iub":
         raise PlanError(
             f"labels have shape {np.shape(labels)} and dtype {found.dtype}; give one whole number for each of the "
             f"{rows} rows."
+        )
+    if classes is not None and rows and not 0 <= int(found.min()) <= int(found.max()) < classes:
+        raise PlanError(
+            f"labels are {found.min()} to {found.max()}, and the answers tell {classes} classes apart: give 0 to "
+            f"{classes - 1}. Values that a regression is to give are no labels: leave them out."
         )
     return found.astype(np.int64)
 

@@ -66,10 +66,10 @@ def tails(graph: Graph) -> dict[str, Tail]:
             if name in names:
                 continue
             names.add(name)
-            if isinstance(node, Op) and not _constant(node):
+            if isinstance(node, Op) and not constant(node):
                 waiting += node.inputs
         every = [n for n in graph.nodes if n.output in names and isinstance(n, Op)]
-        nodes, constants = (tuple(n for n in every if _constant(n) == same) for same in (False, True))
+        nodes, constants = (tuple(n for n in every if constant(n) == same) for same in (False, True))
         sources = tuple(n.output for n in graph.nodes if n.output in names and isinstance(n, Linear))
         needs_input = any(name not in made for name in names)
         ops = {n.op for n in nodes}
@@ -79,8 +79,9 @@ def tails(graph: Graph) -> dict[str, Tail]:
     return found
 
 
-def _constant(node: Op) -> bool:
-    return node.op == "affine" and node.attrs["mul"] == 0
+def constant(node: Node) -> bool:
+    """Whether all results are the same."""
+    return isinstance(node, Op) and node.op == "affine" and node.attrs["mul"] == 0
 
 
 def _cut(

@@ -22,6 +22,7 @@ from ..quality import growing, measure, places, said, squashed, steep
 from ..read import validate
 from ..tail import stated, tails, watched_heads
 from ..targets import distances, regressions, scale_targets, target_centres, target_factors
+from ..unseen import from_samples, sources_of
 from .activation import Replacement, replace_activations
 from .cost import client_bytes, predicted_seconds
 from .network import Images, Network
@@ -121,6 +122,8 @@ def judged(
         labels = None if settings.labels is None else np.asarray(settings.labels)[:JUDGED]
         shown = steep(original)
         behind = tails(original)
+        decrypted = {plan.tensors[s["out"]]["name"] for s in plan.stages if s["kind"] == "decrypt"}
+        near, decoded = sources_of(original, decrypted, {}, plan)
         shown_heads = watched_heads(plan, behind)
         inner = [t for tail in behind.values() for n in tail.nodes for t in n.inputs]
         wanted = replace(original, outputs=list(dict.fromkeys([*original.outputs, *shown, *inner])))
@@ -131,7 +134,7 @@ def judged(
         limit = {name: settings.margin * float(np.abs(exact[name]).max(initial=0.0)) for name in inner}
         exact = {name: exact[name] for name in original.outputs}
         leaps = jumps(plan, original)
-        also = dict.fromkeys((*watched(leaps), *shown_heads.values()))
+        also = dict.fromkeys((*watched(leaps), *shown_heads.values(), *decoded.values()))
         planned = run(plan, rows, also=list(also)).outputs
         # jumps are told apart: noise that carries no row across one
         passed = output_errors(network, noise, noise, samples, decided=True)
@@ -155,7 +158,9 @@ def judged(
             for k, v in ((k, planned[k]) for k in original.outputs)
         }
         tailed = stated(original, behind, {h: planned[h] for h in shown_heads}, before, limit, noise)
-        found |= {k: replace(found[k], likely=max(found[k].likely, most)) for k, most in tailed.items() if k in found}
+        steeped = from_samples(original, near, {name: planned[name] for name in decoded}, rows, noise / TAIL)
+        for k, most in [*tailed.items(), *steeped.items()]:
+            found[k] = replace(found[k], likely=max(found[k].likely, most))
         errors = {}
         for name, quality in found.items():
             worst = {k: v for k, v in predicted["output_errors"][name].items() if k == "worst_error"}

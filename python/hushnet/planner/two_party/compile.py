@@ -21,6 +21,7 @@ from ..quality import UNBOUNDED, Quality, growing, measure, places, said, sequen
 from ..ranges import MANY_ELEMENTS, Range, Ranges, drawn_rows, hull, input_intervals, typical_outputs
 from ..read import validate
 from ..tail import stated, tails, watched_heads
+from ..unseen import from_samples, sources_of
 from . import cost, nonlinear
 from .client import Writer
 from .errors import Propagation
@@ -337,7 +338,8 @@ class _Planner:
         behind = tails(self.graph) if self.settings.reveal == "output" else {}
         by_name = {held: t["id"] for t in plan.tensors if t["id"] in self.units and (held := names[t["name"]])}
         shown = watched_heads(plan, behind, by_name)
-        also = dict.fromkeys((*watched(leaps), *shown.values()))
+        near, told = sources_of(self.graph, self.opened, by_name, plan)
+        also = dict.fromkeys((*watched(leaps), *shown.values(), *told.values()))
         values, largest = rehearse(plan, samples, np.random.default_rng(0), list(also))
         called = {t["id"]: t["name"] for t in plan.tensors}
         before = {head: values[called[tensor]] * self.units.get(tensor, 1.0) for head, tensor in shown.items()}
@@ -384,6 +386,10 @@ class _Planner:
         }
         for k, t in zip(self.outputs, self.graph.outputs):
             quality[k] = replace(quality[k], likely=max(quality[k].likely, tailed.get(t, 0.0)))
+        opened = {name: values[called[tensor]] * self.units.get(tensor, 1.0) for name, tensor in told.items()}
+        for t, most in from_samples(self.graph, near, opened, samples).items():
+            k = dict(zip(self.graph.outputs, self.outputs))[t]
+            quality[k] = replace(quality[k], likely=max(quality[k].likely, most))
         return quality, wider
 
     def redrawn(self, plan: Plan, samples: dict[str, Array], floats: Mapping[str, Array]) -> dict[str, Array]:
