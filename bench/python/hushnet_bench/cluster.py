@@ -69,12 +69,12 @@ def local(workers: int) -> Iterator[None]:
         num_cpus=2 * workers, include_dashboard=False, log_to_driver=False, object_store_memory=256 << 20,
         configure_logging=False,
     )  # fmt: skip
-    try:
-        # What Ray says of workers that died is no part of the document.
-        with redirect_stdout(sys.stderr):
+    # What Ray says of workers that died is no part of the document; it says some of it as it ends.
+    with redirect_stdout(sys.stderr):
+        try:
             yield
-    finally:
-        ray.shutdown()
+        finally:
+            ray.shutdown()
 
 
 class Tap:
