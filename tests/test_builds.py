@@ -181,3 +181,18 @@ def test_a_command_that_diverges_is_seen(built: dict[str, Unit]) -> None:
 def test_the_wheel_of_ci_is_linked_from_what_setup_built() -> None:
     profiles = dict(re.findall(r"(\w*PROFILE)=(\w+)", (ROOT / ".ci/run").read_text()))
     assert profiles == {"PROFILE": "fast", "WHEEL_PROFILE": "fast"}
+
+
+@pytest.mark.parametrize(
+    ("given", "level"),
+    [
+        (["--crate-name", "sockets", "--test"], "0"),
+        (["--crate-name", "hushnet_ring", "--test"], "1"),
+        (["--crate-name", "hushnet_ring", "--crate-type", "lib"], None),
+    ],
+)
+def test_only_programs_of_tests_are_built_with_less_optimisation(given: list[str], level: str | None) -> None:
+    """Libraries stay those of `make setup`: `tests/rustc.sh` hands them on as they came."""
+    said = subprocess.run([ROOT / "tests/rustc.sh", "echo", *given], capture_output=True, text=True, check=True).stdout
+    behind = [] if level is None else f"-C opt-level={level} -C debug-assertions=off -C overflow-checks=off".split()
+    assert said.split() == [*given, *behind]
