@@ -3,13 +3,18 @@
 For each trust model the same plan, the same inputs and a server of one thread in a process of its own. ``processor`` is
 what the client's process computed (the browser's renderer, this process), which a busy machine hardly moves; ``wall``
 is what passed, the server's work included. ``set_up`` opens a session and runs one
-input; ``run`` is one input afterwards.
+input, the browser's compiling of the module included; ``early`` is one of the next five inputs, while the browser still
+compiles what it finds to be used often; ``run`` is one input after :data:`WARM` more. Processor seconds of a browser come
+in hundredths, so inputs are timed many at a time.
 """
 
 from __future__ import annotations
 
 import argparse
+import gzip
 import json
+import math
+import os
 import resource
 import statistics
 import sys
@@ -21,12 +26,15 @@ from typing import Any
 
 import hushnet
 import numpy as np
-from hushnet import data, zoo
+from hushnet import data, webpage, zoo
 
 from tests.chromium import Page, program
 from tests.test_browser import served
 
-RUNS = 5
+# Inputs behind the first one, and before those that count as `run`.
+EARLY, WARM = 5, 30
+# Blocks of inputs, of which the median counts, and seconds that one takes at least.
+BLOCKS, BLOCK_SECONDS = 5, 0.5
 CASES: dict[str, tuple[str, dict[str, Any], int]] = {
     "client-aided, one image": ("cryptonets-relu", {"trust": "client-aided", "batch": 1}, 1),
     "client-aided, 2048 images": ("cryptonets-relu", {"trust": "client-aided", "batch": 2048}, 2048),
@@ -42,9 +50,16 @@ def clocked(clock: Callable[[], float], work: Callable[[], Any]) -> dict[str, fl
     return {"processor": clock() - before, "wall": time.perf_counter() - start}
 
 
-def middle(parts: list[dict[str, float]]) -> dict[str, float]:
-    """Medians."""
-    return {name: statistics.median(p[name] for p in parts) for name in parts[0]}
+def timed(clock: Callable[[], float], work: Callable[[int], Any]) -> dict[str, dict[str, float]]:
+    """Seconds of one input, early and later; ``work`` runs so many."""
+
+    def each(count: int) -> dict[str, float]:
+        return {name: seconds / count for name, seconds in clocked(clock, lambda: work(count)).items()}
+
+    early, warm = each(EARLY), each(WARM)
+    count = min(math.ceil(BLOCK_SECONDS / warm["wall"]), 500)
+    parts = [each(count) for _ in range(BLOCKS)]
+    return {"early": early, "run": {name: statistics.median(p[name] for p in parts) for name in parts[0]}}
 
 
 def own() -> float:
@@ -63,9 +78,9 @@ def native(url: str, x: np.ndarray) -> dict[str, Any]:
 
     set_up = clocked(own, first)
     with found["connection"] as connection:
-        runs = [clocked(own, lambda: connection.infer(x)) for _ in range(RUNS)]
+        found |= timed(own, lambda count: [connection.infer(x) for _ in range(count)])
         trace = connection.infer(x).trace
-    return {"set_up": set_up, "run": middle(runs), "simd": trace["simd"]}
+    return {"set_up": set_up, "early": found["early"], "run": found["run"], "simd": trace["simd"]}
 
 
 def browser(page_url: str, x: np.ndarray) -> dict[str, Any]:
@@ -80,10 +95,11 @@ def browser(page_url: str, x: np.ndarray) -> dict[str, Any]:
         first = (
             "(async () => { window.session = await client.connect(location.origin); await session.infer(given); })()"
         )
-        again = "(async () => { await session.infer(given); })()"
         set_up = clocked(page.processor, lambda: page.value(first))
-        runs = [clocked(page.processor, lambda: page.value(again)) for _ in range(RUNS)]
-        return {"set_up": set_up, "run": middle(runs), "browser": page.version()}
+        again = "(async () => {{ for (let i = 0; i < {}; i++) await session.infer(given); }})()"
+        times = timed(page.processor, lambda count: page.value(again.format(count)))
+        isolated = page.value("crossOriginIsolated")
+        return {"set_up": set_up, **times, "browser": page.version(), "isolated": isolated, "threads": 1}
 
 
 def row(name: str) -> dict[str, Any]:
@@ -96,14 +112,20 @@ def row(name: str) -> dict[str, Any]:
         here, there = native(told["url"], x), browser(told["page"], x)
     ratios = {
         f"{part}_{clock}": round(there[part][clock] / here[part][clock], 2)
-        for part in ("set_up", "run")
+        for part in ("set_up", "early", "run")
         for clock in ("processor", "wall")
     }
-    return {"case": name, "native": here, "browser": there, "ratio": ratios}
+    return {"case": name, "native": here, "browser": there, "ratio": ratios, "load": round(os.getloadavg()[0], 1)}
+
+
+def downloaded() -> int:
+    """Bytes of the package that a page downloads, compressed."""
+    files = sorted((webpage.FOLDER / "hushnet").rglob("*.*"))
+    return len(gzip.compress(b"".join(f.read_bytes() for f in files), 9))
 
 
 def main() -> int:
-    """Prints a JSON object for every case."""
+    """Prints a JSON object for every case, and the package's size."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("cases", nargs="*", default=list(CASES), help=f"of {', '.join(CASES)}")
     if not program():
@@ -111,6 +133,7 @@ def main() -> int:
         return 1
     for name in parser.parse_args().cases:
         print(json.dumps(row(name)), flush=True)
+    print(json.dumps({"gzipped": downloaded()}))
     return 0
 
 
