@@ -1,15 +1,21 @@
 """``python -m tests.browser_speed``: the client in a headless Chromium beside the native one on one thread, as JSON.
 
 For each trust model the same plan, the same inputs and a server of one thread in a process of its own. ``processor`` is
-what the client's process computed (the browser's renderer, this process), which a busy machine hardly moves; ``wall``
-is what passed, the server's work included. ``set_up`` opens a session and runs one
-input; ``run`` is one input afterwards.
+what the client's process computed (the browser's renderer, this process), which a busy machine hardly moves; ``worker``
+is the part of the page's worker, which computes: the rest is the browser's compiling and moving bytes. ``wall`` is what
+passed, the server's work included. ``set_up`` opens a session and runs one input, the browser's compiling of the module
+included; ``early`` is one of the next five inputs, while the browser still compiles what it finds to be used often;
+``run`` is one input after :data:`WARM` more, fewer where they are long. Processor seconds of a browser come in
+hundredths, so inputs are timed many at a time.
 """
 
 from __future__ import annotations
 
 import argparse
+import gzip
 import json
+import math
+import os
 import resource
 import statistics
 import sys
@@ -21,12 +27,15 @@ from typing import Any
 
 import hushnet
 import numpy as np
-from hushnet import data, zoo
+from hushnet import data, webpage, zoo
 
 from tests.chromium import Page, program
 from tests.test_browser import served
 
-RUNS = 5
+# Inputs behind the first one, and before those that count as `run`.
+EARLY, WARM, WARM_SECONDS = 5, 30, 10
+# Blocks of inputs, of which the median counts, and seconds that one takes at least.
+BLOCKS, BLOCK_SECONDS = 5, 0.5
 CASES: dict[str, tuple[str, dict[str, Any], int]] = {
     "client-aided, one image": ("cryptonets-relu", {"trust": "client-aided", "batch": 1}, 1),
     "client-aided, 2048 images": ("cryptonets-relu", {"trust": "client-aided", "batch": 2048}, 2048),
@@ -35,16 +44,28 @@ CASES: dict[str, tuple[str, dict[str, Any], int]] = {
 }
 
 
-def clocked(clock: Callable[[], float], work: Callable[[], Any]) -> dict[str, float]:
-    """Processor and wall seconds of a piece of work."""
-    start, before = time.perf_counter(), clock()
+Clocks = dict[str, Callable[[], float]]
+
+
+def clocked(clocks: Clocks, work: Callable[[], Any]) -> dict[str, float]:
+    """Seconds of a piece of work by each clock."""
+    before = {name: clock() for name, clock in clocks.items()}
     work()
-    return {"processor": clock() - before, "wall": time.perf_counter() - start}
+    return {name: clock() - before[name] for name, clock in clocks.items()}
 
 
-def middle(parts: list[dict[str, float]]) -> dict[str, float]:
-    """Medians."""
-    return {name: statistics.median(p[name] for p in parts) for name in parts[0]}
+def timed(clocks: Clocks, work: Callable[[int], Any]) -> dict[str, dict[str, float]]:
+    """Seconds of one input, early and later; ``work`` runs so many."""
+
+    def each(count: int) -> dict[str, float]:
+        return {name: seconds / count for name, seconds in clocked(clocks, lambda: work(count)).items()}
+
+    early = each(EARLY)
+    # Long inputs are computed by compiled code sooner.
+    warm = each(max(2, min(WARM, math.ceil(WARM_SECONDS / early["wall"]))))
+    count = min(math.ceil(BLOCK_SECONDS / warm["wall"]), 500)
+    parts = [each(count) for _ in range(BLOCKS)]
+    return {"early": early, "run": {name: statistics.median(p[name] for p in parts) for name in parts[0]}}
 
 
 def own() -> float:
@@ -61,11 +82,12 @@ def native(url: str, x: np.ndarray) -> dict[str, Any]:
         found["connection"] = hushnet.connect(url, threads=1)
         found["connection"].infer(x)
 
-    set_up = clocked(own, first)
+    clocks = {"processor": own, "wall": time.perf_counter}
+    set_up = clocked(clocks, first)
     with found["connection"] as connection:
-        runs = [clocked(own, lambda: connection.infer(x)) for _ in range(RUNS)]
+        found |= timed(clocks, lambda count: [connection.infer(x) for _ in range(count)])
         trace = connection.infer(x).trace
-    return {"set_up": set_up, "run": middle(runs), "simd": trace["simd"]}
+    return {"set_up": set_up, "early": found["early"], "run": found["run"], "simd": trace["simd"]}
 
 
 def browser(page_url: str, x: np.ndarray) -> dict[str, Any]:
@@ -80,10 +102,12 @@ def browser(page_url: str, x: np.ndarray) -> dict[str, Any]:
         first = (
             "(async () => { window.session = await client.connect(location.origin); await session.infer(given); })()"
         )
-        again = "(async () => { await session.infer(given); })()"
-        set_up = clocked(page.processor, lambda: page.value(first))
-        runs = [clocked(page.processor, lambda: page.value(again)) for _ in range(RUNS)]
-        return {"set_up": set_up, "run": middle(runs), "browser": page.version()}
+        clocks = {"processor": page.processor, "worker": page.workers, "wall": time.perf_counter}
+        set_up = clocked(clocks, lambda: page.value(first))
+        again = "(async () => {{ for (let i = 0; i < {}; i++) await session.infer(given); }})()"
+        times = timed(clocks, lambda count: page.value(again.format(count)))
+        isolated = page.value("crossOriginIsolated")
+        return {"set_up": set_up, **times, "browser": page.version(), "isolated": isolated, "threads": 1}
 
 
 def row(name: str) -> dict[str, Any]:
@@ -95,15 +119,21 @@ def row(name: str) -> dict[str, Any]:
     with tempfile.TemporaryDirectory() as folder, served(Path(folder), model, "--threads", "1") as told:
         here, there = native(told["url"], x), browser(told["page"], x)
     ratios = {
-        f"{part}_{clock}": round(there[part][clock] / here[part][clock], 2)
-        for part in ("set_up", "run")
-        for clock in ("processor", "wall")
+        f"{part}_{clock}": round(there[part][clock] / here[part][theirs], 2)
+        for part in ("set_up", "early", "run")
+        for clock, theirs in (("processor", "processor"), ("worker", "processor"), ("wall", "wall"))
     }
-    return {"case": name, "native": here, "browser": there, "ratio": ratios}
+    return {"case": name, "native": here, "browser": there, "ratio": ratios, "load": round(os.getloadavg()[0], 1)}
+
+
+def downloaded() -> int:
+    """Bytes of the package that a page downloads, compressed."""
+    files = sorted((webpage.FOLDER / "hushnet").rglob("*.*"))
+    return len(gzip.compress(b"".join(f.read_bytes() for f in files), 9))
 
 
 def main() -> int:
-    """Prints a JSON object for every case."""
+    """Prints a JSON object for every case, and the package's size."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("cases", nargs="*", default=list(CASES), help=f"of {', '.join(CASES)}")
     if not program():
@@ -111,6 +141,7 @@ def main() -> int:
         return 1
     for name in parser.parse_args().cases:
         print(json.dumps(row(name)), flush=True)
+    print(json.dumps({"gzipped": downloaded()}))
     return 0
 
 

@@ -2,7 +2,7 @@
 
 import { mailbox, Writer } from "./mailbox.js";
 import type { Output, Progress, Reply, Request, Tensor } from "./messages.js";
-import { programBytes, spawn, type Thread } from "./thread.js";
+import { program, spawn, type Thread } from "./thread.js";
 
 export type { Output, Progress, Tensor };
 
@@ -110,7 +110,7 @@ export class Session {
       throw new HushnetError("EnvironmentError", `this page is not isolated, so its worker cannot wait for the server; serve it with ${headers}`);
     }
     const address = socketAddress(url);
-    const module = await WebAssembly.compile(await programBytes());
+    const module = await program();
     const socket = await connected(address, options.socket ?? ((a) => new WebSocket(a) as Socket));
     const shared = mailbox();
     let thread: Thread;

@@ -15,13 +15,14 @@ function node(name: string): Promise<any> {
 
 const inNode = typeof Worker === "undefined";
 
-/** The client's program. */
-export async function programBytes(): Promise<BufferSource> {
+/** The client's program, compiled while it is loaded where the server names its type; browsers keep what they compile so. */
+export async function program(): Promise<WebAssembly.Module> {
   const url = new URL("./wasm/hushnet_wasm_bg.wasm", import.meta.url);
-  if (inNode) return (await node("fs/promises")).readFile(url);
+  if (inNode) return WebAssembly.compile(await (await node("fs/promises")).readFile(url));
   const answer = await fetch(url);
   if (!answer.ok) throw new Error(`${url.href}: HTTP status ${answer.status}`);
-  return answer.arrayBuffer();
+  const named = answer.headers.get("content-type")?.startsWith("application/wasm");
+  return named ? WebAssembly.compileStreaming(answer) : WebAssembly.compile(await answer.arrayBuffer());
 }
 
 /** Starts the worker. */

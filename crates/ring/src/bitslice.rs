@@ -237,21 +237,28 @@ fn exchange<P: Plane>(a: &mut P, b: &mut P, bits: u32, mask: P) {
     *a = *a ^ t.up(bits);
 }
 
-/// Eight blocks to planes, and planes to blocks.
+/// Eight blocks to planes, and planes to blocks. Here and below planes have names, not indices: the compiler for WebAssembly leaves short loops as
+/// they are, with the planes in memory.
 #[inline(always)]
 fn transpose<P: Plane>(x: &mut [P; 8]) {
-    for (distance, byte) in [(1, 0x55), (2, 0x33), (4, 0x0f)] {
-        let mask = P::load(&u128::from_le_bytes([byte; 16]));
-        let mut i = 0;
-        while i < 8 {
-            let (low, high) = x.split_at_mut(i + distance);
-            exchange(&mut low[i], &mut high[0], distance as u32, mask);
-            i += 1;
-            if i & distance != 0 {
-                i += distance;
-            }
-        }
-    }
+    let [mut a, mut b, mut c, mut d, mut e, mut f, mut g, mut h] = *x;
+    let mask = |byte: u8| P::load(&u128::from_le_bytes([byte; 16]));
+    let m = mask(0x55);
+    exchange(&mut a, &mut b, 1, m);
+    exchange(&mut c, &mut d, 1, m);
+    exchange(&mut e, &mut f, 1, m);
+    exchange(&mut g, &mut h, 1, m);
+    let m = mask(0x33);
+    exchange(&mut a, &mut c, 2, m);
+    exchange(&mut b, &mut d, 2, m);
+    exchange(&mut e, &mut g, 2, m);
+    exchange(&mut f, &mut h, 2, m);
+    let m = mask(0x0f);
+    exchange(&mut a, &mut e, 4, m);
+    exchange(&mut b, &mut f, 4, m);
+    exchange(&mut c, &mut g, 4, m);
+    exchange(&mut d, &mut h, 4, m);
+    *x = [a, b, c, d, e, f, g, h];
 }
 
 /// SubBytes of a word of the key schedule.
@@ -324,24 +331,23 @@ impl Schedule {
 
 #[inline(always)]
 fn add_key<P: Plane>(x: &mut [P; 8], key: &[u128; 8]) {
-    for (x, k) in x.iter_mut().zip(key) {
-        *x = *x ^ P::load(k);
-    }
+    let [a, b, c, d, e, f, g, h] = *x;
+    let k = |i: usize| P::load(&key[i]);
+    *x = [a ^ k(0), b ^ k(1), c ^ k(2), d ^ k(3), e ^ k(4), f ^ k(5), g ^ k(6), h ^ k(7)];
 }
 
 /// ShiftRows and MixColumns: with a row and the next one added to t, `2 t`, the next row, and the t of two rows further on.
 #[inline(always)]
 fn mix<P: Plane>(x: &mut [P; 8]) {
-    let mut t = *x;
-    for (t, x) in t.iter_mut().zip(x.iter_mut()) {
+    let [a, b, c, d, e, f, g, h] = *x;
+    let part = |x: P| {
         let next = x.shift_rows_next();
-        *t = x.shift_rows() ^ next;
-        *x = next ^ t.opposite();
-    }
-    let [t0, t1, t2, t3, t4, t5, t6, t7] = t;
-    for (x, doubled) in x.iter_mut().zip([t7, t0 ^ t7, t1, t2 ^ t7, t3 ^ t7, t4, t5, t6]) {
-        *x = *x ^ doubled;
-    }
+        let t = x.shift_rows() ^ next;
+        (t, next ^ t.opposite())
+    };
+    let ((t0, a), (t1, b), (t2, c), (t3, d)) = (part(a), part(b), part(c), part(d));
+    let ((t4, e), (t5, f), (t6, g), (t7, h)) = (part(e), part(f), part(g), part(h));
+    *x = [a ^ t7, b ^ (t0 ^ t7), c ^ t1, d ^ (t2 ^ t7), e ^ (t3 ^ t7), f ^ t4, g ^ t5, h ^ t6];
 }
 
 #[cfg(test)]

@@ -7,7 +7,11 @@
 //! ([`ExactMultiplier::single_part_bits`]); wider ones are split into the low 32 bits and the rest, which are both
 //! narrow enough, and take two. Words that are not uniform can exceed the bound where `N 2^(k-1) >= p/2`; split ones never
 //! do, and what comes out otherwise is wrong, not unsafe.
+//!
+//! WebAssembly takes parts of at most 27 bits and transforms over the complex numbers ([`crate::complex`]) up to N = 8192.
 
+#[cfg(target_family = "wasm")]
+use crate::complex;
 use crate::error::{expect_bits, expect_len};
 use crate::ledger::Tag;
 use crate::ntt::{Centre, Finish, Rounding};
@@ -23,8 +27,18 @@ const LOW_PART_BITS: u32 = 32;
 
 /// Multiplies word polynomials by small ones, for one ring degree.
 pub struct ExactMultiplier {
-    ntt: Ntt,
+    engine: Engine,
+    isa: Isa,
     single_part_bits: u32,
+}
+
+/// Which transforms it uses. Both give the same products.
+enum Engine {
+    /// Modulo a prime.
+    Residues(Ntt),
+    /// Over the complex numbers, where these are faster.
+    #[cfg(target_family = "wasm")]
+    Complex(complex::Tables),
 }
 
 /// A ternary polynomial, transformed. No `Debug`; wiped on drop.
@@ -114,40 +128,64 @@ impl ExactMultiplier {
     /// # Errors
     /// As [`Self::new`].
     pub fn with_isa(n: usize, isa: Isa) -> Result<Self, RingError> {
+        #[cfg(target_family = "wasm")]
+        if n <= complex::LARGEST_DEGREE {
+            crate::prime::expect_degree(n)?;
+            let engine = Engine::Complex(complex::Tables::new(n));
+            return Ok(Self { engine, isa: isa.usable(), single_part_bits: complex::PART_BITS });
+        }
         let p = primes_near(PRIME_BITS, n, 1)?[0];
         let ntt = Ntt::with_isa(n, p, isa)?;
         // 9 p^2 / (4 N 2^(2k)) >= 81 ln 2, the prime being p.
         let log_p = (p as f64).log2();
         let needed = (81.0 * std::f64::consts::LN_2 * 4.0 / 9.0).log2();
         let single_part_bits = (log_p - f64::midpoint(needed, (n as f64).log2())).floor() as u32;
-        Ok(Self { ntt, single_part_bits })
+        let isa = ntt.isa();
+        Ok(Self { engine: Engine::Residues(ntt), isa, single_part_bits })
     }
 
     /// The ring degree N, a power of two.
     #[must_use]
     pub fn degree(&self) -> usize {
-        self.ntt.degree()
+        match &self.engine {
+            Engine::Residues(ntt) => ntt.degree(),
+            #[cfg(target_family = "wasm")]
+            Engine::Complex(t) => t.degree(),
+        }
     }
 
     /// The instruction set in use.
     #[must_use]
     pub fn isa(&self) -> Isa {
-        self.ntt.isa()
+        self.isa
     }
 
-    /// Largest k that takes one product: 42 for N = 2048, 41 for 4096 and 8192.
+    /// Largest k that takes one product: 42 for N = 2048, 41 for 4096 and 8192; 27 in WebAssembly.
     #[must_use]
     pub fn single_part_bits(&self) -> u32 {
         self.single_part_bits
     }
 
-    /// Products (and parts of a [`WordsHat`]) that modulus 2^k takes: 1 or 2.
+    /// Products (and parts of a [`WordsHat`]) that modulus 2^k takes: 1 or 2, in WebAssembly up to 3.
     #[must_use]
     pub fn parts(&self, k: u32) -> usize {
+        #[cfg(target_family = "wasm")]
+        if matches!(self.engine, Engine::Complex(_)) {
+            return k.div_ceil(complex::PART_BITS) as usize;
+        }
         if k <= self.single_part_bits {
             1
         } else {
             2
+        }
+    }
+
+    /// Bits of every part but the last.
+    fn part_bits(&self, k: u32) -> u32 {
+        match self.parts(k) as u32 {
+            1 => k,
+            2 if matches!(self.engine, Engine::Residues(_)) => LOW_PART_BITS,
+            parts => k.div_ceil(parts),
         }
     }
 
@@ -168,14 +206,24 @@ impl ExactMultiplier {
         if declassify(s.iter().fold(false, |bad, v| bad | !(-1..=1).contains(v))) {
             return Err(RingError::NotTernary);
         }
-        let (mut values, mut quotients) = (AlignedWords::new(n), AlignedWords::new(n));
-        let p = self.ntt.modulus();
-        for (w, v) in values.iter_mut().zip(s) {
-            // p - 1, 0 or 1, without a branch.
-            *w = (i64::from(*v) as u64).wrapping_add(p & (i64::from(*v) >> 63) as u64);
-        }
-        self.ntt.forward(&mut values)?;
-        self.ntt.prepare_factors(&mut values, &mut quotients);
+        let mut values = AlignedWords::new(n);
+        let quotients = match &self.engine {
+            Engine::Residues(ntt) => {
+                let (mut quotients, p) = (AlignedWords::new(n), ntt.modulus());
+                for (w, v) in values.iter_mut().zip(s) {
+                    // p - 1, 0 or 1, without a branch.
+                    *w = (i64::from(*v) as u64).wrapping_add(p & (i64::from(*v) >> 63) as u64);
+                }
+                ntt.forward(&mut values)?;
+                ntt.prepare_factors(&mut values, &mut quotients);
+                quotients
+            }
+            #[cfg(target_family = "wasm")]
+            Engine::Complex(t) => {
+                t.factor(s, &mut values);
+                AlignedWords::new(0)
+            }
+        };
         Ok(SmallHat { values, quotients, isa: self.isa(), tag: Tag::small(s) })
     }
 
@@ -208,21 +256,19 @@ impl ExactMultiplier {
         self.check_words(hat)?;
         hat.tag = Tag::low(words);
         let k = hat.modulus_bits;
-        let single = Centre { add: 0, down: 0, shift: 64 - k };
-        let low = Centre { add: 0, down: 0, shift: 64 - LOW_PART_BITS };
-        // What is left when the centred low part is taken away, so rounded.
-        let high = Centre {
-            add: 1 << (LOW_PART_BITS - 1),
-            down: LOW_PART_BITS,
-            shift: (64 + LOW_PART_BITS).saturating_sub(k),
-        };
-        match hat.parts.as_mut_slice() {
-            [part] => self.ntt.forward_words(words, single, part),
-            [part, rest] => {
-                self.ntt.forward_words(words, low, part);
-                self.ntt.forward_words(words, high, rest);
+        let (h, last) = (self.part_bits(k), hat.parts.len().saturating_sub(1));
+        // Half of every lower part's modulus: what is left when the centred lower parts are taken away.
+        let mut add = 0u64;
+        for (i, part) in hat.parts.iter_mut().enumerate() {
+            let down = h * i as u32;
+            let bits = if i == last { k - down } else { h };
+            let centre = Centre { add, down, shift: 64 - bits };
+            match &self.engine {
+                Engine::Residues(ntt) => ntt.forward_words(words, centre, part),
+                #[cfg(target_family = "wasm")]
+                Engine::Complex(t) => t.forward_words(words, centre, part),
             }
-            _ => return Err(RingError::ForeignHat("word polynomial")),
+            add = add.wrapping_add(1 << (down + bits - 1));
         }
         Ok(())
     }
@@ -303,10 +349,10 @@ impl ExactMultiplier {
             return Err(RingError::ModulusBits(k - 1));
         }
         self.check_operands(a, s, scratch)?;
-        if let [part] = a.parts.as_slice() {
+        if let ([part], Engine::Residues(ntt)) = (a.parts.as_slice(), &self.engine) {
             let factors: (&[u64], &[u64]) = (&s.values, &s.quotients);
             let rounding = Rounding { raise, k, d };
-            let done = self.ntt.multiply_round(part, factors, &mut scratch.product, (base, rounding), out);
+            let done = ntt.multiply_round(part, factors, &mut scratch.product, (base, rounding), out);
             if let Some(largest) = done {
                 return Ok(largest);
             }
@@ -344,9 +390,16 @@ impl ExactMultiplier {
             out.fill(0);
         }
         let mask = low_mask(a.modulus_bits);
-        for (part, shift) in a.parts.iter().zip([0, LOW_PART_BITS]) {
-            let finish = Finish { subtract: into == Sink::SubtractFrom, shift, mask };
-            self.ntt.multiply_factors(part, (&s.values, &s.quotients), &mut scratch.product, finish, out);
+        let h = self.part_bits(a.modulus_bits);
+        for (part, i) in a.parts.iter().zip(0..) {
+            let finish = Finish { subtract: into == Sink::SubtractFrom, shift: h * i, mask };
+            match &self.engine {
+                Engine::Residues(ntt) => {
+                    ntt.multiply_factors(part, (&s.values, &s.quotients), &mut scratch.product, finish, out);
+                }
+                #[cfg(target_family = "wasm")]
+                Engine::Complex(t) => t.multiply(part, &s.values, &mut scratch.product, finish, out),
+            }
         }
         Ok(())
     }
@@ -377,8 +430,13 @@ mod tests {
             [(1024, 42), (2048, 42), (4096, 41), (8192, 41), (16384, 40), (32768, 40), (65536, 39)]
         {
             let m = ExactMultiplier::new(n).unwrap();
+            #[cfg(target_family = "wasm")]
+            if matches!(m.engine, Engine::Complex(_)) {
+                assert_eq!(m.single_part_bits(), 27);
+                continue;
+            }
+            let p = primes_near(PRIME_BITS, n, 1).unwrap()[0] as f64;
             assert_eq!(m.single_part_bits(), bits, "N={n}");
-            let p = m.ntt.modulus() as f64;
             let exponent =
                 |k: u32| 9.0 * p * p / (4.0 * n as f64 * f64::from(2 * k).exp2()) / 2f64.ln() - 1.0;
             assert!(exponent(bits) >= 80.0 && exponent(bits + 1) < 80.0, "N={n}");

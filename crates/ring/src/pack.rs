@@ -99,8 +99,31 @@ fn pack_groups<const K: u32>(words: &[u64], k: u32, out: &mut [u8]) -> usize {
     8 * groups.len()
 }
 
+/// [`pack_groups`] for words of at most 56 bits: each is written as eight bytes with what the word before it left of its last byte, and without a
+/// branch, as long as eight bytes may be written where the last word begins.
+#[inline(always)]
+fn pack_wide_groups(words: &[u64], k: u32, out: &mut [u8]) -> usize {
+    let (mask, size) = (low_mask(k), k as usize);
+    let (groups, _) = words.as_chunks::<8>();
+    let groups = &groups[..groups.len().min(out.len().saturating_sub(8) / size)];
+    for (g, group) in groups.iter().enumerate() {
+        let place = &mut out[g * size..g * size + size + 8];
+        let mut left = 0;
+        for (j, word) in group.iter().enumerate() {
+            let (at, next) = (j * size / 8, (j + 1) * size / 8);
+            let value = left | (word & mask) << (j * size % 8);
+            if let Some(o) = place.get_mut(at..).and_then(|o| o.first_chunk_mut::<8>()) {
+                *o = value.to_le_bytes();
+            }
+            left = value >> (8 * (next - at));
+        }
+    }
+    8 * groups.len()
+}
+
 fn pack_portable(words: &[u64], k: u32, out: &mut [u8]) {
     let done = match k {
+        33..=56 => pack_wide_groups(words, k, out),
         30 => pack_groups::<30>(words, k, out),
         31 => pack_groups::<31>(words, k, out),
         32 => pack_groups::<32>(words, k, out),

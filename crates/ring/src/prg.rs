@@ -3,6 +3,8 @@
 #![allow(unsafe_code)]
 
 use crate::aes128::{self, Aes128};
+#[cfg(target_family = "wasm")]
+use crate::chacha::ChaCha;
 use crate::error::expect_bits;
 use crate::ledger;
 #[cfg(target_arch = "x86_64")]
@@ -17,6 +19,9 @@ const BULK: usize = 32;
 enum Cipher {
     /// For every machine.
     Portable(Box<Aes128>),
+    /// What nobody makes again, where AES has no instructions.
+    #[cfg(target_family = "wasm")]
+    ChaCha(ChaCha),
     /// Only where the processor has AVX-512 and VAES.
     #[cfg(target_arch = "x86_64")]
     Vaes(vaes::Schedule),
@@ -52,6 +57,13 @@ impl Cipher {
     fn keystream(&self, blocks: Blocks, mask: u64, out: &mut [u64]) {
         match self {
             Cipher::Portable(cipher) => aes128::keystream(cipher, blocks, mask, out),
+            #[cfg(target_family = "wasm")]
+            Cipher::ChaCha(c) => {
+                c.keystream(blocks.first[0] / 4, out);
+                if mask != u64::MAX {
+                    out.iter_mut().for_each(|w| *w &= mask);
+                }
+            }
             #[cfg(target_arch = "x86_64")]
             // SAFETY: this variant exists only where the processor has AVX-512 and VAES.
             Cipher::Vaes(s) => unsafe { vaes::keystream(s, blocks, mask, out) },
@@ -62,7 +74,8 @@ impl Cipher {
     }
 }
 
-/// Cryptographic generator: block `i` of its stream is AES-128 of the little-endian 128-bit `i`.
+/// Cryptographic generator: block `i` of its stream is AES-128 of the little-endian 128-bit `i`. In WebAssembly, a generator that the operating
+/// system has seeded is ChaCha instead, which is several times faster there: no other party makes its stream.
 ///
 /// Every call starts at a fresh block and discards what it does not need of the last one. No
 /// `Debug`; the key schedule is wiped on drop.
@@ -79,6 +92,21 @@ impl Prg {
     /// # Errors
     /// [`RingError::Entropy`] when the operating system has no randomness to give.
     pub fn from_os() -> Result<Self, RingError> {
+        #[cfg(target_family = "wasm")]
+        {
+            let mut key = [0; 32];
+            getrandom::fill(&mut key).map_err(|e| RingError::Entropy(e.to_string()))?;
+            let cipher = Cipher::ChaCha(ChaCha::new(&key));
+            let stream = ledger::Stream::new(ledger::GENERATOR, &key);
+            key.zeroize();
+            Ok(Self { cipher, counter: 0, isa: simd::isa(), stream })
+        }
+        #[cfg(not(target_family = "wasm"))]
+        Self::from_entropy()
+    }
+
+    #[cfg(not(target_family = "wasm"))]
+    fn from_entropy() -> Result<Self, RingError> {
         let mut seed = [0; 16];
         getrandom::fill(&mut seed).map_err(|e| RingError::Entropy(e.to_string()))?;
         ledger::bytes(ledger::ENTROPY, &mut seed);
@@ -138,6 +166,9 @@ impl Prg {
 
     /// The next `count` counter blocks, which are then used up.
     fn take_blocks(&mut self, count: usize) -> Blocks {
+        // A block of ChaCha is four of AES.
+        #[cfg(target_family = "wasm")]
+        let count = if matches!(self.cipher, Cipher::ChaCha(_)) { count.next_multiple_of(4) } else { count };
         let first = self.counter;
         self.counter = first.wrapping_add(count as u64);
         self.stream.take(first.into(), count as u64);
@@ -322,5 +353,17 @@ mod tests {
         let mut other = [0; 16];
         Prg::from_os().unwrap().fill_bytes(&mut other);
         assert_ne!(other, [0; 16]);
+    }
+
+    /// Whatever generator the target has for it: no word of a request comes again in a later one, whatever their lengths.
+    #[test]
+    fn requests_of_a_generator_of_the_system_are_apart() {
+        let mut prg = Prg::from_os().unwrap();
+        let mut seen = std::collections::HashSet::new();
+        for len in [1, 2, 3, 7, 8, 9, 31, 32, 33, 64, 100, 1] {
+            let mut words = vec![0; len];
+            prg.fill_words(&mut words);
+            assert!(words.into_iter().all(|w| seen.insert(w)), "{len}");
+        }
     }
 }

@@ -28,6 +28,26 @@ fn high_of_halves(a: u64, b: u64) -> u64 {
     a1 * b1 + (middle >> 32) + (other >> 32)
 }
 
+/// The residue of a number below p of which x are the low 64 bits, p < 2^50, from a double within 3/8 of the quotient: rounded, that is within 7/8 of
+/// it, so what is left is within p of zero. For WebAssembly, where high halves of products are dear. Constant time.
+#[cfg(any(test, target_family = "wasm"))]
+#[inline(always)]
+pub(crate) fn rest(x: u64, quotient: f64, p: u64) -> u64 {
+    const MAGIC: f64 = 6_755_399_441_055_744.0;
+    let q = (quotient + MAGIC).to_bits().wrapping_sub(MAGIC.to_bits());
+    let r = x.wrapping_sub(q.wrapping_mul(p));
+    r.wrapping_add(p & (r as i64 >> 63) as u64)
+}
+
+/// `a b mod p` for a, b and p below 2^50, `a b / p` below 2^50, and `1 / p` as a double: the quotient has three roundings, so it errs by at most
+/// `3 2^-53 2^50 = 3/8`. Constant time.
+#[cfg(any(test, target_family = "wasm"))]
+#[inline(always)]
+pub(crate) fn mul_by_doubles(a: u64, b: u64, p: u64, inverse: f64) -> u64 {
+    // Words below 2^50 are the same as signed ones, which convert faster.
+    rest(a.wrapping_mul(b), a as i64 as f64 * (b as i64 as f64 * inverse), p)
+}
+
 /// `a b mod p`, by a division: for public numbers.
 #[inline]
 #[must_use]
@@ -43,6 +63,8 @@ pub struct Products {
     bits: u32,
     /// `floor(2^(2 bits) / p)`, at most `bits + 1` bits.
     reciprocal: u64,
+    #[cfg(target_family = "wasm")]
+    inverse: f64,
 }
 
 impl Products {
@@ -51,13 +73,23 @@ impl Products {
     pub fn new(p: u64) -> Self {
         debug_assert!((2..1 << 62).contains(&p));
         let bits = 64 - p.leading_zeros();
-        Self { p, bits, reciprocal: ((1u128 << (2 * bits)) / u128::from(p)) as u64 }
+        Self {
+            p,
+            bits,
+            reciprocal: ((1u128 << (2 * bits)) / u128::from(p)) as u64,
+            #[cfg(target_family = "wasm")]
+            inverse: 1.0 / p as f64,
+        }
     }
 
     /// `a b mod p` for a, b < p.
     #[inline]
     #[must_use]
     pub fn mul(self, a: u64, b: u64) -> u64 {
+        #[cfg(target_family = "wasm")]
+        if self.bits <= 50 {
+            return mul_by_doubles(a, b, self.p, self.inverse);
+        }
         let x = wide(a, b);
         // At most two too small: one for each cut of a factor (Handbook of Applied Cryptography, 14.3.3).
         let top = (x >> (self.bits - 1)) as u64;
@@ -167,6 +199,33 @@ pub fn primitive_root(n: usize, p: u64) -> Result<u64, RingError> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    /// What WebAssembly computes: at the edges of the ranges, where quotients are largest and nearest to halves, and on random numbers.
+    #[test]
+    fn residues_by_doubles_are_exact() {
+        let mut state = 5u64;
+        for p in [11, 12289, (1 << 31) - 1, (1 << 45) - 229, (1 << 50) - 27, (1 << 50) - 35] {
+            let inverse = 1.0 / p as f64;
+            let check = |a: u64, b: u64| {
+                let exact = (u128::from(a) * u128::from(b) % u128::from(p)) as u64;
+                assert_eq!(mul_by_doubles(a, b, p, inverse), exact, "{a} {b} {p}");
+            };
+            let edges = [0, 1, 2, p / 2 - 1, p / 2, p / 2 + 1, p - 2, p - 1];
+            for a in edges {
+                edges.iter().for_each(|b| check(a, *b));
+                // The other factor need not be a residue.
+                check((1 << 50) - 1, a);
+            }
+            for _ in 0..100_000 {
+                state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+                check(state >> 14, (state << 7) % p);
+                let word = state >> 12;
+                assert_eq!(rest(word, word as f64 * inverse, p), word % p, "{word} {p}");
+            }
+            let word = (1u64 << 52) - 1;
+            assert_eq!(rest(word, word as f64 * inverse, p), word % p);
+        }
+    }
 
     #[test]
     fn products_are_exact() {

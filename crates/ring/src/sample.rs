@@ -26,8 +26,9 @@ pub fn ternary(prg: &mut Prg, out: &mut [i8]) {
 /// Centred binomial of 2 x 21 coins (variance 10.5, within -21..=21): the number of ones among 42
 /// uniform bits, less 21, which has the distribution of `popcount(21 bits) - popcount(21 bits)`.
 pub fn centred_binomial(prg: &mut Prg, out: &mut [i8]) {
-    let mut words = [0; GROUP];
-    for chunk in out.chunks_mut(GROUP) {
+    // Several groups at a time, so that the generator works in bulk.
+    let mut words = [0; 8 * GROUP];
+    for chunk in out.chunks_mut(words.len()) {
         words.fill(0);
         centred_binomial_add(prg, &mut words[..chunk.len()]);
         for (o, w) in chunk.iter_mut().zip(&words) {

@@ -1,4 +1,5 @@
-//! `hushnet-bindgen MODULE.wasm FOLDER`: the module for pages, with its JavaScript and its types.
+//! `hushnet-bindgen MODULE.wasm FOLDER`: the module for pages, with its JavaScript and its types. With `HUSHNET_NAMES` in the environment,
+//! functions keep their names, for profilers.
 
 use std::process::ExitCode;
 use wasm_bindgen_cli_support::Bindgen;
@@ -10,10 +11,10 @@ fn main() -> ExitCode {
         return ExitCode::from(2);
     };
     let mut bindgen = Bindgen::new();
-    let done = bindgen
-        .input_path(module)
-        .web(true)
-        .and_then(|b| b.typescript(true).remove_name_section(true).remove_producers_section(true).generate(folder));
+    let nameless = std::env::var_os("HUSHNET_NAMES").is_none();
+    let done = bindgen.input_path(module).web(true).and_then(|b| {
+        b.typescript(true).remove_name_section(nameless).remove_producers_section(true).generate(folder)
+    });
     match done {
         Ok(()) => ExitCode::SUCCESS,
         Err(e) => {

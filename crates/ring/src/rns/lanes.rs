@@ -6,6 +6,8 @@
 
 use super::modulus::{Factor, Modulus};
 use crate::prime::wide;
+#[cfg(target_family = "wasm")]
+use crate::prime::{mul_by_doubles, rest};
 
 /// A vector of `WIDTH` unsigned words and modular arithmetic on it.
 ///
@@ -87,9 +89,37 @@ fn fold(x: u64, q: u64) -> u64 {
     x.min(x.wrapping_sub(q))
 }
 
+#[cfg(not(target_family = "wasm"))]
 #[inline(always)]
 fn high_52(a: u64, b: u64) -> u64 {
     (wide(a, b) >> 52) as u64
+}
+
+/// See [`Lanes::mul`].
+#[cfg(not(target_family = "wasm"))]
+#[inline(always)]
+fn exact_mul(a: u64, b: u64, m: Modulus) -> u64 {
+    let x = wide(a, b);
+    let top = (x >> (m.bits - 2)) as u64;
+    let estimate = high_52(top, m.product_ratio);
+    // The estimate is at most 5/2 too small, so the rest is below 3q.
+    let rest = (x as u64).wrapping_sub(estimate.wrapping_mul(m.q));
+    fold(fold(rest, 2 * m.q), m.q)
+}
+
+/// See [`Lanes::mul_factor`].
+#[cfg(not(target_family = "wasm"))]
+#[inline(always)]
+fn exact_mul_factor(a: u64, f: Factor, m: Modulus) -> u64 {
+    let estimate = high_52(a, f.quotient);
+    fold(a.wrapping_mul(f.w).wrapping_sub(estimate.wrapping_mul(m.q)), m.q)
+}
+
+/// See [`Lanes::reduce`].
+#[cfg(not(target_family = "wasm"))]
+#[inline(always)]
+fn exact_reduce(a: u64, m: Modulus) -> u64 {
+    fold(a - high_52(a, m.word_ratio) * m.q, m.q)
 }
 
 // SAFETY of every method: plain Rust; only `load` and `store` touch memory, which the caller vouches for.
@@ -139,21 +169,24 @@ impl Lanes for Scalar {
     }
     #[inline(always)]
     unsafe fn mul(a: u64, b: u64, m: Modulus) -> u64 {
-        let x = wide(a, b);
-        let top = (x >> (m.bits - 2)) as u64;
-        let estimate = high_52(top, m.product_ratio);
-        // The estimate is at most 5/2 too small, so the rest is below 3q.
-        let rest = (x as u64).wrapping_sub(estimate.wrapping_mul(m.q));
-        fold(fold(rest, 2 * m.q), m.q)
+        #[cfg(target_family = "wasm")]
+        return mul_by_doubles(a, b, m.q, m.inverse);
+        #[cfg(not(target_family = "wasm"))]
+        exact_mul(a, b, m)
     }
     #[inline(always)]
     unsafe fn mul_factor(a: u64, f: Factor, m: Modulus) -> u64 {
-        let estimate = high_52(a, f.quotient);
-        fold(a.wrapping_mul(f.w).wrapping_sub(estimate.wrapping_mul(m.q)), m.q)
+        #[cfg(target_family = "wasm")]
+        return mul_by_doubles(a, f.w, m.q, m.inverse);
+        #[cfg(not(target_family = "wasm"))]
+        exact_mul_factor(a, f, m)
     }
     #[inline(always)]
     unsafe fn reduce(a: u64, m: Modulus) -> u64 {
-        fold(a - high_52(a, m.word_ratio) * m.q, m.q)
+        #[cfg(target_family = "wasm")]
+        return rest(a, a as i64 as f64 * m.inverse, m.q);
+        #[cfg(not(target_family = "wasm"))]
+        exact_reduce(a, m)
     }
     #[inline(always)]
     unsafe fn abs(a: u64) -> u64 {
@@ -192,7 +225,11 @@ impl Lanes for Scalar {
         // SAFETY: no memory is touched; (LAZY_TERMS + 1) 2^100 >> 52 is below 2^52.
         unsafe {
             let low = Self::reduce(acc as u64 & LOW_52, m);
-            let high = Self::mul_factor((acc >> 52) as u64, m.high, m);
+            let high = (acc >> 52) as u64;
+            // Products by doubles take factors below 2^50.
+            #[cfg(target_family = "wasm")]
+            let high = Self::reduce(high, m);
+            let high = Self::mul_factor(high, m.high, m);
             Self::add(low, high, m)
         }
     }
