@@ -73,7 +73,7 @@ def _exponentials(write: Writer, node: Op, shape: Shape, rough: float = ROUGH) -
     most, narrow = None, node.attrs.get("narrow")
     if narrow is None:
         # less than a unit below the maximum, and a unit above it at most: with a unit more, it is not below
-        coarse = {"rough": rough} if rough else {}
+        coarse: dict[str, Any] = {"rough": rough} if rough else {}
         most = write.put("max_pool", f"{name}.maximum", source, each, **window, **coarse)
         # the depth less the raised maximum, so that what is below the depth is negative
         raised = write.put("shift", f"{name}.raised", most, each, by=DEPTH - rough, negated=True, down=True)
