@@ -2,6 +2,7 @@
 
 import json
 
+import hushnet
 import numpy as np
 import pytest
 from hushnet import _native
@@ -10,6 +11,7 @@ from hushnet.reference.two_party import inputs_of, off_fraction, run, unit_reach
 from hushnet.report.two_party import explain
 from hypothesis import HealthCheck, given, settings
 
+from tests.frontend.harness import Net
 from tests.planner.planner_graphs import Builder, float_run
 from tests.two_party_plan.share_graphs import graphs, images
 
@@ -291,3 +293,22 @@ def test_shapes_of_stages_agree_with_the_reference():
     for stage in plan.stages:
         for tensor in [] if stage["kind"] == "client" else [*inputs_of(stage), stage["out"]]:
             assert list(values[plan.tensors[tensor]["name"]].shape[1:]) == plan.tensors[tensor]["shape"]
+
+
+@pytest.mark.parametrize(
+    ("layers", "size", "relus", "extension"),
+    [(1, 8, 1, "softspoken"), (2, 96, 2, "silent-small"), (6, 64, 1, "silent-tiny")],
+)
+def test_sessions_take_the_tiny_table_where_transfers_are_a_small_part_of_their_bytes(
+    layers: int, size: int, relus: int, extension: str
+):
+    rng, net = np.random.default_rng(0), Net((4, size, size))
+    for i in range(layers):
+        net.op("Conv", net.last if i else "x0", net.weight(8, 8 if i else 4, 3, 3), pads=[1, 1, 1, 1])
+        if i >= layers - relus:
+            net.op("Relu", net.last)
+    net.op("Conv", net.last, net.weight(1, 8, 1, 1))
+    x = rng.normal(size=(2, 4, size, size)).astype(np.float32)
+    model = hushnet.compile(net.model(), trust="two-party", calibration={"x0": x}, weight_bits=7)
+    told = json.loads(_native.Plan.load(model.plan.to_bytes()).facts(1))["two_party"]
+    assert told["extension"] == extension

@@ -9,7 +9,9 @@ import numpy as np
 import pytest
 from hushnet.graph import Op
 from hushnet.planner.two_party import bands
+from hushnet.planner.two_party import rows as planned_rows
 from hushnet.planner.two_party.curves import Curve
+from hushnet.reference import two_party as reference
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -379,3 +381,18 @@ def test_a_logarithm_of_what_shares_have_clipped_is_finite():
     error, stated = off(n, model, {"x0": x[:6]})
     assert np.isfinite(stated) and error <= stated
     assert any("no worst error follows" in note for note in model.plan.document["notes"])
+
+
+def test_rough_maxima_compare_few_bits_and_leave_no_exponential_above_one():
+    """Whatever units the comparisons' truncation gives: the largest value of a row is at most two units of
+    :data:`rows.ROUGH` below the depth, and never above it."""
+    net, x = softmax_net(16), rows(16, 24, np.random.default_rng(1))
+    model = compiled(net, {"x0": x})
+    tensors, (pool,), (relu,) = model.plan.tensors, stages(model, "max_pool"), stages(model, "relu")
+    source, rough, depth = (tensors[t] for t in (pool["in"], pool["out"], relu["out"]))
+    assert 2.0 ** -rough["frac_bits"] == planned_rows.ROUGH and pool["bits"] == source["frac_bits"] - 3
+    assert pool["reach_bits"] == source["reach_bits"] - pool["bits"]
+    for seed in range(4):
+        values = reference.run(model.plan, {"x0": x}, keep_all=True, units=np.random.default_rng(seed))
+        top = values[depth["name"]].reshape(-1, 16).max(axis=1) * 2.0 ** -depth["frac_bits"]
+        assert top.min() >= planned_rows.DEPTH - 2 * planned_rows.ROUGH and top.max() <= planned_rows.DEPTH

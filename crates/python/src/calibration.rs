@@ -16,12 +16,13 @@ fn time(seconds: f64) -> PyResult<Duration> {
     Duration::try_from_secs_f64(seconds).map_err(|e| PyValueError::new_err(format!("seconds: {e}")))
 }
 
-/// Samples of protocols on shares with an OT extension ("softspoken", "silent-small" or "silent-medium"): JSON with `setup` (seconds of the base
+/// Samples of protocols on shares with an OT extension ("softspoken", "silent-tiny", "silent-small" or "silent-medium"): JSON with `setup` (seconds of the base
 /// OTs) and `samples`, each with what was done and seconds.
 #[pyfunction]
 fn measure_protocols(py: Python<'_>, extension: &str, seconds: f64) -> PyResult<String> {
     let kind = match extension {
         "softspoken" => OtKind::SoftSpoken,
+        "silent-tiny" => OtKind::Silent(SilentSize::Tiny),
         "silent-small" => OtKind::Silent(SilentSize::Small),
         "silent-medium" => OtKind::Silent(SilentSize::Medium),
         other => return Err(PyValueError::new_err(format!("no samples for the OT extension '{other}'"))),

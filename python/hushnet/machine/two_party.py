@@ -82,7 +82,12 @@ MATRICES = [(1, 16, 16, 16), (2, 32, 16, 32), (4, 64, 16, 64), (4, 64, 64, 16), 
 BATCH = 64
 # weight of a usual cost beside a sample's
 PRIOR = 0.1
-EXTENSIONS = {"softspoken": "softspoken", "silent-small": "silent_small", "silent-medium": "silent_medium"}
+EXTENSIONS = {
+    "softspoken": "softspoken",
+    "silent-tiny": "silent_tiny",
+    "silent-small": "silent_small",
+    "silent-medium": "silent_medium",
+}
 
 
 def measure(seconds: float, progress: Callable[[str], None] | None = None) -> dict[str, float]:

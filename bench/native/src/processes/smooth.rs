@@ -13,7 +13,8 @@ const RING: u32 = 37;
 const SCALE: u32 = 12;
 /// The ring of factors and products.
 const FACTOR: u32 = 16;
-const KIND: OtKind = OtKind::Silent(SilentSize::Small);
+/// The extension that sessions take where OTs are a small part of their bytes.
+const KIND: OtKind = OtKind::Silent(SilentSize::Tiny);
 
 /// What is computed.
 enum Job {

@@ -68,7 +68,9 @@ impl<L: Link> Channel for Buffered<L> {
         if self.pending.is_empty() {
             return Ok(());
         }
-        self.link.put(std::mem::take(&mut self.pending))
+        // Room for as much as went now: a buffer that grows is copied again and again.
+        let next = Vec::with_capacity(self.pending.len().min(L::MESSAGE));
+        self.link.put(std::mem::replace(&mut self.pending, next))
     }
 
     fn stats(&self) -> Stats {

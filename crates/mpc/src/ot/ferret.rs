@@ -25,6 +25,7 @@ use crate::ot::ledger::SilentSize;
 use crate::simd::FixedKey;
 use crate::uses;
 use hushnet_ring::ledger::{self, Kind, Tag};
+use hushnet_ring::wipe;
 
 /// The public permutations of one direction. Every tree has a key of its own, so that a guess at one tree's hidden
 /// path says nothing about the others'.
@@ -58,7 +59,7 @@ struct Base {
 
 impl Drop for Base {
     fn drop(&mut self) {
-        self.blocks.zeroize();
+        wipe(&mut self.blocks);
     }
 }
 
@@ -273,7 +274,7 @@ impl Sender {
                     roots.zeroize();
                     first += n;
                 }
-                rows.zeroize();
+                wipe(&mut rows);
                 self.paid += trees;
                 ch.flush()?;
             }

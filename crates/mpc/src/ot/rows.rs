@@ -1,11 +1,15 @@
 //! Rows of a silent extension that are made and not yet drawn.
 
 use crate::block::Block;
+use crate::simd;
+use hushnet_ring::wipe;
 use std::collections::VecDeque;
-use zeroize::Zeroize;
 
 /// Rows that may lie ready before they are drawn: 16 MiB, which an extension that works on many threads holds anyway.
 pub(super) const AHEAD: usize = 1 << 20;
+
+/// Rows that the cache is asked for before they are drawn: a draw of one group of 64 values, or of two.
+const READ_NEXT: usize = 128;
 
 /// Parts of rows in the order in which they were made. All memory that had rows is wiped on drop.
 #[derive(Default)]
@@ -18,6 +22,12 @@ pub(super) struct Rows {
     made: usize,
     /// Parts that were taken: their memory serves again.
     used: Vec<Vec<Block>>,
+}
+
+/// Wipes all memory of a part, also what lies behind its last row.
+fn wipe_all(part: &mut Vec<Block>) {
+    part.resize(part.capacity(), 0);
+    wipe(part);
 }
 
 impl Rows {
@@ -35,7 +45,7 @@ impl Rows {
     pub(super) fn fresh(&mut self, rows: usize) -> Vec<Block> {
         let mut part = self.used.pop().unwrap_or_default();
         if part.capacity() < rows {
-            part.zeroize();
+            wipe_all(&mut part);
             part = vec![0; rows];
         }
         part.resize(rows, 0);
@@ -59,6 +69,9 @@ impl Rows {
             if self.next == part.len() {
                 self.next = 0;
                 self.used.extend(self.parts.pop_front());
+            } else {
+                // A part is longer than the near caches. Draws follow one another, with work between them.
+                simd::read_next(&part[self.next..part.len().min(self.next + n.min(READ_NEXT))]);
             }
         }
         done
@@ -67,7 +80,7 @@ impl Rows {
 
 impl Drop for Rows {
     fn drop(&mut self) {
-        self.parts.iter_mut().chain(&mut self.used).for_each(Zeroize::zeroize);
+        self.parts.iter_mut().chain(&mut self.used).for_each(wipe_all);
     }
 }
 

@@ -426,28 +426,33 @@ pub(super) fn encode(k: &Key, first: u64, table: &[Block], log_group: u32, rows:
 /// Picks of a group that are made at a time.
 const PICKS: usize = 128;
 
-/// Groups that are worked on together: a row is then read and written half as often, while both groups fit a second-level cache of 1 MiB.
-const PAIR: usize = 2;
+/// The most groups that are worked on together.
+const TOGETHER: usize = 3;
+
+/// Groups that are worked on together: a row is then read and written less often, while these groups fit a second-level cache of 1 MiB.
+fn together(log_group: u32) -> usize {
+    ((1 << 16) >> log_group).clamp(1, TOGETHER)
+}
 
 #[target_feature(enable = "avx512f,avx512bw,avx512dq,vaes")]
 unsafe fn encode_inner(k: &Key, first: u64, table: &[Block], log_group: u32, rows: &mut [Block]) {
-    let mut offsets = [[0u32; PICKS]; PAIR];
+    let mut offsets = [[0u32; PICKS]; TOGETHER];
     let parts = rows.len().div_ceil(PICKS);
-    for (j, groups, next) in groups(table, log_group, PAIR, rows.len()) {
-        let pair = groups.len() >> log_group == PAIR;
+    for (j, groups, next) in groups(table, log_group, together(log_group), rows.len()) {
+        let these = groups.len() >> log_group;
         for (c, chunk) in rows.chunks_mut(PICKS).enumerate() {
             fetch(next, c, parts);
             let start = (first / 8).wrapping_add((c * PICKS / 8) as u64);
-            for (i, offsets) in offsets.iter_mut().enumerate().take(1 + usize::from(pair)) {
+            for (i, offsets) in offsets.iter_mut().enumerate().take(these) {
                 picks(k, [start, j + i as u64], log_group, (16 * i as u32) << log_group, offsets);
             }
-            let [one, two] = &offsets;
+            let [one, two, three] = &offsets;
             // SAFETY: the offsets name whole entries of the groups that are there; a chunk has at most PICKS rows.
             unsafe {
-                if pair {
-                    add_picks(groups, [one, two], chunk);
-                } else {
-                    add_picks(groups, [one], chunk);
+                match these {
+                    1 => add_picks(groups, [one], chunk),
+                    2 => add_picks(groups, [one, two], chunk),
+                    _ => add_picks(groups, [one, two, three], chunk),
                 }
             }
         }

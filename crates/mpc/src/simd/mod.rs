@@ -170,6 +170,14 @@ pub(crate) fn spread<const N: usize>(at: u64, value: Block) -> [Block; N] {
     std::array::from_fn(|i| value & equal_mask(i as u64, at % N as u64))
 }
 
+/// Says that these blocks are read next: the cache may bring them while something else is computed.
+pub(crate) fn read_next(blocks: &[Block]) {
+    #[cfg(target_arch = "x86_64")]
+    x86::read_next(blocks);
+    #[cfg(not(target_arch = "x86_64"))]
+    let _ = blocks;
+}
+
 /// Transposes 64x64 bits in place: bit j of word i becomes bit i of word j.
 pub(crate) fn transpose64(m: &mut [u64; 64]) {
     #[cfg(target_arch = "x86_64")]

@@ -153,10 +153,16 @@ fn transposes_agree() {
 #[test]
 fn codes_agree() {
     let Keyed::Portable(aes) = Keyed::portable(31) else { unreachable!("made portable") };
-    // Odd and even numbers of groups, the longest groups, rows that fill no register, a first row that is not the first.
-    for (groups, log_group, rows, first) in
-        [(1, 3, 8, 0), (2, 9, 136, 1 << 20), (5, 16, 32, 8), (9, 4, 1048, 1 << 40)]
-    {
+    // Numbers of groups that whole threes, twos or ones make up and that leave a rest, the longest groups, rows that fill no register, a first row
+    // that is not the first.
+    for (groups, log_group, rows, first) in [
+        (1, 3, 8, 0),
+        (2, 9, 136, 1 << 20),
+        (5, 16, 32, 8),
+        (5, 15, 144, 16),
+        (7, 14, 264, 8),
+        (9, 4, 1048, 1 << 40),
+    ] {
         let table = random(groups << log_group, 4);
         let start = random(rows, 6);
         let expected: Vec<Block> = (0..rows)

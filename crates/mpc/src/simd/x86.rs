@@ -91,6 +91,15 @@ pub(super) fn groups(
     both.map(move |(i, (now, next))| ((i * together) as u64, now, if many { next } else { &[] }))
 }
 
+/// Asks the first-level cache for blocks that are read next.
+pub(super) fn read_next(blocks: &[Block]) {
+    const LINE: usize = 4;
+    for line in blocks.chunks(LINE) {
+        // SAFETY: the first block of a line; nothing is read.
+        unsafe { _mm_prefetch::<_MM_HINT_T0>(line.as_ptr().cast()) };
+    }
+}
+
 /// Asks the second-level cache for part `i` of `parts` of a group: what all rows will read at random places is then there, and comes in order.
 #[inline]
 pub(super) fn fetch(group: &[Block], i: usize, parts: usize) {

@@ -58,7 +58,7 @@ WEIGHT_BYTES = 2 << 30
 EXTENSIONS = {
     "iknp": "softspoken",
     "softspoken": "softspoken",
-    "silent-tiny": "silent_small",
+    "silent-tiny": "silent_tiny",
     "silent-small": "silent_small",
 }
 

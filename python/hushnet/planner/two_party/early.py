@@ -40,9 +40,9 @@ def wanted(builder: Builder, name: str, version: Version) -> int | None:
 def compared(builder: Builder, step: Step) -> tuple[Version, dict[str, int]]:
     """What a comparison works on, and the fields that say so: as many ``bits`` dropped as its readers drop.
 
-    The bound stays the proven one: values that calibration never showed keep their sign. Ends of a clip between two
-    coarse units keep the bits. So do values whose coarse bound, units of errors included, takes more than is left of
-    the ring.
+    A maximum that need not be exact drops bits until its unit is ``rough``. The bound stays the proven one: values that
+    calibration never showed keep their sign. Ends of a clip between two coarse units keep the bits. So do values whose
+    coarse bound, units of errors included, takes more than is left of the ring.
     """
     name = step.inputs[0]
     if step.kind == "max_pool" and builder.root(name) in builder.layers:
@@ -50,6 +50,9 @@ def compared(builder: Builder, step: Step) -> tuple[Version, dict[str, int]]:
     source = builder.natural[name]
     result = replace(source, positive=step.kind == "relu" or source.positive)
     fine = wanted(builder, step.output, builder.calibrated(step.output, result))
+    if "rough" in step.attrs:
+        rough = math.ceil(math.log2(source.gain / step.attrs["rough"]))
+        fine = rough if fine is None else min(fine, rough)
     if fine is None or fine >= source.frac_bits:
         return source, {}
     unit = math.ldexp(source.gain, -fine)

@@ -406,7 +406,8 @@ class Builder:
         """Writes the largest value of every window; the ring must hold differences of two values."""
         source, dropped = compared(self, step)
         self.demand_twice(source.bound, step.name)
-        self.emit(step, source, self.calibrated(step.output, source), **step.attrs, **dropped)
+        window = {k: v for k, v in step.attrs.items() if k != "rough"}
+        self.emit(step, source, self.calibrated(step.output, source), **window, **dropped)
 
     def sum_pool(self, step: Step) -> None:
         """Writes the sum of every window, on an input truncated until the sum fits."""

@@ -23,6 +23,8 @@ if TYPE_CHECKING:
 # differences to a row's maximum below this one count as this one; e^-15.875 is less than 2^-22. Logits with three bits
 # behind the point hold it exactly: rounded up, it would take exponentials beyond their proven range
 DEPTH = 15.875
+# a unit of the maximum that is taken off a row, which need not be its largest value: rough maxima compare fewer bits
+ROUGH = 0.125
 # bits that differences have behind the point less than activations have bits
 COARSER_DIFFERENCE = 3
 # and the smallest reciprocal: an error of it is one of a whole row
@@ -56,8 +58,8 @@ class Rows:
     total: str
 
 
-def _exponentials(write: Writer, node: Op, shape: Shape) -> Rows:
-    """Writes ``e^(x - m)`` and its sum, with a row's largest value m."""
+def _exponentials(write: Writer, node: Op, shape: Shape, rough: float = ROUGH) -> Rows:
+    """Writes ``e^(x - m)`` and its sum, with m a row's largest value, or above it by at most two units of ``rough``."""
     axis, name = node.attrs["axis"] % len(shape), node.name
     count = shape[axis]
     rows = math.prod(shape) // count
@@ -70,9 +72,11 @@ def _exponentials(write: Writer, node: Op, shape: Shape) -> Rows:
     window: dict[str, Any] = {"kernel": [1, count], "stride": [1, count], "pads": [0, 0, 0, 0], "dilation": [1, 1]}
     most, narrow = None, node.attrs.get("narrow")
     if narrow is None:
-        most = write.put("max_pool", f"{name}.maximum", source, each, **window)
-        # the depth less the maximum, so that what is below the depth is negative
-        raised = write.put("shift", f"{name}.raised", most, each, by=DEPTH, negated=True, down=True)
+        # less than a unit below the maximum, and a unit above it at most: with a unit more, it is not below
+        coarse: dict[str, Any] = {"rough": rough} if rough else {}
+        most = write.put("max_pool", f"{name}.maximum", source, each, **window, **coarse)
+        # the depth less the raised maximum, so that what is below the depth is negative
+        raised = write.put("shift", f"{name}.raised", most, each, by=DEPTH - rough, negated=True, down=True)
         raised = write.put("concat", f"{name}.copies", [raised] * count, whole, axis=2)
         above = write.put("add", f"{name}.differences", [source, raised], whole)
         source = write.bounded(write.put("relu", f"{name}.depth", above, whole), most=DEPTH)
@@ -80,7 +84,7 @@ def _exponentials(write: Writer, node: Op, shape: Shape) -> Rows:
     power = write.put("function", f"{name}.exp", source, whole, curve=curve, exponential=SCALE, rows=True)
     power = write.bounded(power, most=SCALE)
     total = write.put("sum_pool", f"{name}.sum", power, each, **window)
-    smallest = 1.0 if narrow is None else count * math.exp(-2.0 * narrow)
+    smallest = math.exp(-2.0 * rough) if narrow is None else count * math.exp(-2.0 * narrow)
     total = write.bounded(total, most=SCALE * AIR * count, least=SCALE * smallest / AIR)
     return Rows(whole, each, order, most, power, total)
 
@@ -130,7 +134,7 @@ def softmax(write: Writer, node: Op, shapes: list[Shape], out: Shape) -> None:
 def log_sum_exp(write: Writer, node: Op, shapes: list[Shape], out: Shape) -> None:
     """``m + log sum e^(x - m)`` of every row, with its largest value m."""
     (shape,), name = shapes, node.name
-    made = _exponentials(write, node, shape)
+    made = _exponentials(write, node, shape, rough=0.0)
     scaled = Op("scaled", "affine", [made.total], "scaled", {"mul": 1.0 / SCALE, "add": 0.0})
     curve = Curve(made.total, "log", (scaled, Op("log", "log", ["scaled"], "log")))
     logarithm = write.put("function", f"{name}.log", made.total, made.each, curve=curve)
