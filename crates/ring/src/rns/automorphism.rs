@@ -68,11 +68,24 @@ impl Automorphism {
         let mut out = self.image(basis, a)?;
         let n = basis.degree();
         for (to, from) in out.words_mut().chunks_exact_mut(n).zip(a.words().chunks_exact(n)) {
-            for (word, &slot) in to.iter_mut().zip(&self.slots) {
-                *word = from[slot as usize];
-            }
+            self.apply_words(from, to)?;
         }
         Ok(out)
+    }
+
+    /// The image of the N slot values of one limb.
+    ///
+    /// # Errors
+    /// [`RnsError::Degree`] for other numbers of words.
+    pub fn apply_words(&self, from: &[u64], to: &mut [u64]) -> Result<(), RnsError> {
+        let expected = self.slots.len();
+        if let Some(got) = [from.len(), to.len()].into_iter().find(|l| *l != expected) {
+            return Err(RnsError::Degree { expected, got });
+        }
+        for (word, &slot) in to.iter_mut().zip(&self.slots) {
+            *word = from[slot as usize];
+        }
+        Ok(())
     }
 
     /// `out += image(a) b` over the limbs of `out`, slot values throughout, in one pass.

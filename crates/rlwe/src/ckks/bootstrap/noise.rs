@@ -161,7 +161,7 @@ pub(super) fn of_sine(params: &BootstrapParams, scale: f64) -> Result<SineError,
 }
 
 /// log2 of a bound of the probability that some integer of a bootstrap leaves the sine's range: `2 min_t E[exp(t S)] exp(-t (K + 1/2))` for each of the
-/// 2n coefficients, S a sum of `weight + 1` numbers uniform in [-1/2, 1/2] (`docs/bootstrapping.md`).
+/// n coefficients that are used, S a sum of `weight + 1` numbers uniform in [-1/2, 1/2] (`docs/bootstrapping.md`).
 #[must_use]
 pub(super) fn failure_bits(params: &BootstrapParams) -> f64 {
     let (terms, limit) = (params.spec.weight as f64 + 1.0, f64::from(params.spec.sine.range) + 0.5);
@@ -170,5 +170,5 @@ pub(super) fn failure_bits(params: &BootstrapParams) -> f64 {
     }
     let exponent = |t: f64| terms * ((t / 2.0).sinh() / (t / 2.0)).ln() - t * limit;
     let least = (1..4000).map(|k| exponent(f64::from(k) / 20.0)).fold(f64::INFINITY, f64::min);
-    least / std::f64::consts::LN_2 + 1.0 + (2.0 * params.spec.slots as f64).log2()
+    least / std::f64::consts::LN_2 + 1.0 + (params.spec.slots as f64).log2()
 }
