@@ -295,7 +295,7 @@ impl RnsBasis {
         Ok(())
     }
 
-    /// `sum_d x_d y_hd`, h = 0, 1, over the primes at `range`, with one reduction for every eight products.
+    /// `sum_d x_d y_hd`, h = 0, 1, over the primes at `range`, with few reductions.
     ///
     /// # Errors
     /// [`RnsError::Count`] for lists of different lengths; as [`Self::add_assign`] otherwise.
@@ -365,8 +365,7 @@ impl RnsBasis {
         Ok(())
     }
 
-    /// `sum_d w_d x_d` over the primes at `range`, `words[d][i] = w_d mod q_i`, with one reduction for every
-    /// eight products.
+    /// `sum_d w_d x_d` over the primes at `range`, `words[d][i] = w_d mod q_i`, with few reductions.
     ///
     /// # Errors
     /// [`RnsError::Count`] for lists of different lengths or too few words a scalar.

@@ -288,9 +288,15 @@ impl Stage {
         bound: f64,
     ) -> Result<Ciphertext, CkksError> {
         let params = evaluator.params();
-        let c = evaluator.drop_to(c, self.shape.level)?;
+        let dropped;
+        let c = if c.level == self.shape.level {
+            c
+        } else {
+            dropped = evaluator.drop_to(c, self.shape.level)?;
+            &dropped
+        };
         let (basis, level) = (params.basis(), self.shape.level);
-        let mut sums = self.sums(evaluator, &c, keys)?;
+        let mut sums = self.sums(evaluator, c, keys)?;
         let giant = Galois::Rotate((self.shape.steps.babies * self.shape.steps.stride) as i64);
         let down = &params.0.descend[level.0 - 1];
         let Some([mut low, mut high]) = sums.pop() else {
@@ -300,9 +306,9 @@ impl Stage {
             let key = evaluator.key(keys, giant)?;
             let [mut x, y] = switch(params, &down.divide(basis, &high)?, level, &key.key)?;
             basis.add_assign(&mut x, &low)?;
-            (low, high) = (key.map.apply_eval(basis, &x)?, key.map.apply_eval(basis, &y)?);
-            basis.add_assign(&mut low, &b)?;
-            basis.add_assign(&mut high, &a)?;
+            (low, high) = (b, a);
+            key.map.add_eval(basis, &mut low, &x)?;
+            key.map.add_eval(basis, &mut high, &y)?;
         }
         let below = evaluator.below(level)?;
         let down = &params.0.descend_rescale[level.0 - 2];

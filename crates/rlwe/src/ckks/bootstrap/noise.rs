@@ -72,28 +72,29 @@ impl Machine for Model<'_> {
         let at = each(q, t, |x, y| x * y);
         Ok(self.step(q.depth.max(t.depth), q.scale * t.scale, at, true))
     }
-    fn sum(&mut self, a: &Numbers, b: &Numbers) -> Result<Numbers, CkksError> {
-        Ok(Numbers { at: each(a, b, |x, y| x + y), ..*a })
-    }
-    fn leaf(
+    fn sum(
         &mut self,
+        products: &[(Numbers, &Numbers)],
         terms: &[(f64, &Numbers)],
         constant: f64,
         depth: usize,
         scale: f64,
     ) -> Result<Numbers, CkksError> {
-        let count = terms.first().map_or(0, |(_, t)| t.at.len());
-        let at = (0..count).map(|i| constant + terms.iter().map(|(c, t)| c * t.at[i]).sum::<f64>()).collect();
+        let count =
+            products.iter().map(|(q, _)| q).chain(terms.iter().map(|(_, t)| *t)).map(|v| v.at.len()).max();
+        let at = |i: usize| {
+            constant
+                + terms.iter().map(|(c, t)| c * t.at[i]).sum::<f64>()
+                + products.iter().map(|(q, t)| q.at[i] * t.at[i]).sum::<f64>()
+        };
+        let at = (0..count.unwrap_or(0)).map(at).collect();
         let raised = scale * self.prime(depth);
-        let mut out = self.step(depth - 1, raised, at, false);
+        let mut out = self.step(depth - 1, raised, at, !products.is_empty());
         out.scale = scale;
         Ok(out)
     }
     fn aim(&self, t: &Numbers, depth: usize, scale: f64) -> f64 {
         scale * self.prime(depth) / t.scale
-    }
-    fn scale(&self, v: &Numbers) -> f64 {
-        v.scale
     }
     fn sixth_and_one(&mut self, v: &Numbers) -> Result<Numbers, CkksError> {
         Ok(Numbers { at: v.at.iter().map(|x| x / 6.0 + 1.0).collect(), depth: v.depth, scale: v.scale * 6.0 })
