@@ -3,6 +3,9 @@
 use super::kernels;
 use super::{Coef, Eval, Form, RnsBasis, RnsError, RnsPoly};
 
+/// Words that are moved before they are worked on.
+const PIECE: usize = 512;
+
 /// Tables of the automorphism `X -> X^g`, g odd modulo 2N.
 #[derive(Clone)]
 pub struct Automorphism {
@@ -68,11 +71,24 @@ impl Automorphism {
         let mut out = self.image(basis, a)?;
         let n = basis.degree();
         for (to, from) in out.words_mut().chunks_exact_mut(n).zip(a.words().chunks_exact(n)) {
-            for (word, &slot) in to.iter_mut().zip(&self.slots) {
-                *word = from[slot as usize];
-            }
+            self.apply_words(from, to)?;
         }
         Ok(out)
+    }
+
+    /// The image of the N slot values of one limb.
+    ///
+    /// # Errors
+    /// [`RnsError::Degree`] for other numbers of words.
+    pub fn apply_words(&self, from: &[u64], to: &mut [u64]) -> Result<(), RnsError> {
+        let expected = self.slots.len();
+        if let Some(got) = [from.len(), to.len()].into_iter().find(|l| *l != expected) {
+            return Err(RnsError::Degree { expected, got });
+        }
+        for (word, &slot) in to.iter_mut().zip(&self.slots) {
+            *word = from[slot as usize];
+        }
+        Ok(())
     }
 
     /// `out += image(a) b` over the limbs of `out`, slot values throughout, in one pass.
@@ -86,7 +102,6 @@ impl Automorphism {
         a: &RnsPoly<Eval>,
         b: &RnsPoly<Eval>,
     ) -> Result<(), RnsError> {
-        const PIECE: usize = 512;
         self.check(basis, out)?;
         basis.check_covers(a, out.range())?;
         basis.check_covers(b, out.range())?;
@@ -101,6 +116,32 @@ impl Automorphism {
                     *word = from[slot as usize];
                 }
                 kernels::mul_add(basis.isa(), kernels::Out::new(to), piece, factor, m);
+            }
+        }
+        Ok(())
+    }
+
+    /// `out += image(a)` over the limbs of `out`, slot values throughout, in one pass.
+    ///
+    /// # Errors
+    /// [`RnsError`] when `a` lacks limbs of `out`, or polynomials and tables are not of this basis.
+    pub fn add_eval(
+        &self,
+        basis: &RnsBasis,
+        out: &mut RnsPoly<Eval>,
+        a: &RnsPoly<Eval>,
+    ) -> Result<(), RnsError> {
+        self.check(basis, out)?;
+        basis.check_covers(a, out.range())?;
+        let mut piece = [0u64; PIECE];
+        for i in out.range() {
+            let (m, from) = (&basis.moduli()[i], a.limb(i));
+            for (to, slots) in out.limb_mut(i).chunks_mut(PIECE).zip(self.slots.chunks(PIECE)) {
+                let piece = &mut piece[..slots.len()];
+                for (word, &slot) in piece.iter_mut().zip(slots) {
+                    *word = from[slot as usize];
+                }
+                kernels::add(basis.isa(), kernels::Out::new(to), piece, m);
             }
         }
         Ok(())

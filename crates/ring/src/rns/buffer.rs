@@ -27,9 +27,10 @@ impl Pool {
         Self { free: BTreeMap::new(), words: 0, most, unused: 0 }
     }
 
+    /// A buffer of `len` words or up to a quarter more: polynomials of a few primes less take what those of more have left.
     fn take(&mut self, len: usize) -> Option<AlignedWords> {
-        let words = self.free.get_mut(&len)?.pop()?;
-        self.words -= len;
+        let words = self.free.range_mut(len..=len + len / 4).find_map(|(_, list)| list.pop())?;
+        self.words -= words.len();
         self.unused = self.unused.min(self.words);
         Some(words)
     }
@@ -147,41 +148,45 @@ fn keep(words: AlignedWords) {
 
 /// A buffer that is kept, else a new one.
 fn take(len: usize) -> AlignedWords {
-    let own = POOL.try_with(|own| {
-        let (pool, taken) = &mut *own.0.borrow_mut();
-        *taken = taken.saturating_add(len);
-        pool.take(len)
+    let own = POOL.try_with(|own| own.0.borrow_mut().0.take(len));
+    let words = own.ok().flatten().or_else(|| shared().take(len)).unwrap_or_else(|| AlignedWords::new(len));
+    let _ = POOL.try_with(|own| {
+        let taken = &mut own.0.borrow_mut().1;
+        *taken = taken.saturating_add(words.len());
     });
-    own.ok().flatten().or_else(|| shared().take(len)).unwrap_or_else(|| AlignedWords::new(len))
+    words
 }
 
-/// A buffer that goes back to its thread's pool when dropped. Contents are not wiped: owners of secrets wipe.
-pub(super) struct Buffer(AlignedWords);
+/// A buffer that goes back to its thread's pool when dropped, of which `len` words are used. Contents are not wiped: owners of secrets wipe.
+pub(super) struct Buffer {
+    words: AlignedWords,
+    len: usize,
+}
 
 impl Buffer {
     /// A buffer with arbitrary (but initialised) contents, for callers that write every word.
     pub(super) fn dirty(len: usize) -> Self {
-        Self(take(len))
+        Self { words: take(len), len }
     }
 
     /// A buffer of zeros.
     pub(super) fn zero(len: usize) -> Self {
         let mut b = Self::dirty(len);
-        b.0.fill(0);
+        b.fill(0);
         b
     }
 }
 
 impl Drop for Buffer {
     fn drop(&mut self) {
-        keep(std::mem::replace(&mut self.0, AlignedWords::new(0)));
+        keep(std::mem::replace(&mut self.words, AlignedWords::new(0)));
     }
 }
 
 impl Clone for Buffer {
     fn clone(&self) -> Self {
-        let mut b = Self::dirty(self.0.len());
-        b.0.copy_from_slice(&self.0);
+        let mut b = Self::dirty(self.len);
+        b.copy_from_slice(self);
         b
     }
 }
@@ -190,14 +195,14 @@ impl Deref for Buffer {
     type Target = [u64];
     #[inline]
     fn deref(&self) -> &[u64] {
-        &self.0
+        &self.words[..self.len]
     }
 }
 
 impl DerefMut for Buffer {
     #[inline]
     fn deref_mut(&mut self) -> &mut [u64] {
-        &mut self.0
+        &mut self.words[..self.len]
     }
 }
 
@@ -222,8 +227,8 @@ mod tests {
 
     #[test]
     fn what_a_thread_leaves_serves_the_next() {
-        // No other test has buffers of this length; new ones are zero.
-        const LEN: usize = (1 << 14) + 8;
+        // No other test has buffers that would do; new ones are zero.
+        const LEN: usize = 530_008;
         let marked = || Buffer::zero(LEN).fill(7);
         std::thread::spawn(marked).join().expect("a thread");
         let next = || Buffer::dirty(LEN).iter().all(|w| *w == 7);
@@ -232,8 +237,8 @@ mod tests {
 
     #[test]
     fn a_thread_that_leaves_keeps_nothing_for_itself() {
-        // No other test has buffers of this length.
-        const LEN: usize = (1 << 14) + 24;
+        // No other test has buffers that would do.
+        const LEN: usize = 700_008;
         let work = || {
             drop((0..8).map(|_| Buffer::zero(LEN)).collect::<Vec<_>>());
             let held = || POOL.with(|own| own.0.borrow().0.words);
@@ -247,8 +252,8 @@ mod tests {
 
     #[test]
     fn a_thread_that_only_frees_keeps_nothing_for_itself() {
-        // No other test has buffers of this length.
-        const LEN: usize = (1 << 14) + 16;
+        // No other test has buffers that would do.
+        const LEN: usize = 900_008;
         let made: Vec<Buffer> = (0..8).map(|_| Buffer::zero(LEN)).collect();
         let kept = std::thread::spawn(move || {
             drop(made);
@@ -276,6 +281,7 @@ mod tests {
         assert!(pool.release().is_empty(), "all of it came since the last call");
         let taken = pool.take(500).expect("it is there");
         assert!(pool.keep(taken).is_empty());
+        assert!(pool.take(399).is_none() && pool.take(501).is_none(), "a quarter more at most");
         // 300 words were not needed; the buffer of 500 was.
         assert_eq!(pool.release().iter().map(|w| w.len()).sum::<usize>(), 300);
         assert_eq!((pool.words, pool.release().len()), (500, 1));

@@ -8,6 +8,12 @@
 use super::buffer::Buffer;
 use super::kernels::{self as k, Out};
 use super::{Coef, Eval, Factor, Modulus, RnsBasis, RnsError, RnsPoly};
+use std::ops::Range;
+
+/// Words of every limb that are converted at a time.
+const PIECE: usize = 512;
+/// Limbs that are made before they are used: few enough for a cache, and sources are read once for all of them.
+const GROUP: usize = 4;
 
 /// Constants of the conversion from the primes `from` to the primes `to` (positions in a basis).
 #[derive(Clone)]
@@ -96,15 +102,28 @@ impl BaseConverter {
         overflow
     }
 
-    /// Residues of target number `t` from prepared sources.
-    fn target(&self, basis: &RnsBasis, source: &[&[u64]], overflow: &[u64], t: usize, out: &mut [u64]) {
-        let m = &basis.moduli()[self.to[t]];
-        if let [only] = source {
-            k::shift(basis.isa(), Out::new(out), only, self.half[t], m);
-            return;
+    /// Residues of targets, by number, from prepared sources. All of them piece by piece: sources are larger than a cache, pieces of them are not.
+    fn targets(
+        &self,
+        basis: &RnsBasis,
+        source: &[&[u64]],
+        overflow: &[u64],
+        wanted: &mut [(usize, &mut [u64])],
+    ) {
+        let (isa, n) = (basis.isa(), basis.degree());
+        let several = (source.len() > 1).then_some(overflow);
+        for start in (0..n).step_by(PIECE) {
+            let piece = start..n.min(start + PIECE);
+            let terms: Vec<&[u64]> =
+                source.iter().copied().chain(several).map(|s| &s[piece.clone()]).collect();
+            for (t, out) in &mut *wanted {
+                let (m, out) = (&basis.moduli()[self.to[*t]], Out::new(&mut out[piece.clone()]));
+                match terms.as_slice() {
+                    [only] => k::shift(isa, out, only, self.half[*t], m),
+                    terms => k::combine(isa, out, terms, &self.weights[*t], m),
+                }
+            }
         }
-        let terms: Vec<&[u64]> = source.iter().copied().chain([overflow]).collect();
-        k::combine(basis.isa(), Out::new(out), &terms, &self.weights[t], m);
     }
 
     /// Converts coefficient limbs. `source` follows [`Self::from`] and is overwritten; `write(t, limb)`
@@ -131,9 +150,7 @@ impl BaseConverter {
         }
         let overflow = self.prepare(basis, source);
         let source: Vec<&[u64]> = source.iter().map(|s| &**s).collect();
-        for (t, out) in targets {
-            self.target(basis, &source, &overflow, *t, out);
-        }
+        self.targets(basis, &source, &overflow, targets);
         Ok(())
     }
 }
@@ -171,48 +188,55 @@ impl<'a> Digit<'a> {
         Ok(Self { converter, own, coefficients, overflow })
     }
 
-    /// Slot values modulo prime `i` of the polynomial that has the digit's residues. Cost: one forward
-    /// transform, or none for the digit's own primes.
+    /// Slot values modulo the primes at `range` of the polynomial that has the digit's residues, limb after limb. Cost: one forward
+    /// transform a prime, or none for the digit's own primes.
     ///
     /// # Errors
-    /// [`RnsError::Count`] unless the prime is among [`BaseConverter::from`] or [`BaseConverter::to`].
-    pub fn limb(&self, basis: &RnsBasis, i: usize, out: &mut [u64]) -> Result<(), RnsError> {
-        if out.len() != basis.degree() {
-            return Err(RnsError::Degree { expected: basis.degree(), got: out.len() });
+    /// [`RnsError::Count`] unless the primes are among [`BaseConverter::from`] or [`BaseConverter::to`]; [`RnsError::Degree`] for a wrong length.
+    pub fn limbs(&self, basis: &RnsBasis, range: Range<usize>, out: &mut [u64]) -> Result<(), RnsError> {
+        let (n, converter) = (basis.degree(), self.converter);
+        if out.len() != n * range.len() {
+            return Err(RnsError::Degree { expected: n * range.len(), got: out.len() });
         }
-        if self.converter.from.contains(&i) {
-            out.copy_from_slice(self.own.limb(i));
-            return Ok(());
+        let mut wanted = Vec::with_capacity(range.len());
+        for (i, limb) in range.zip(out.chunks_exact_mut(n)) {
+            if converter.from.contains(&i) {
+                limb.copy_from_slice(self.own.limb(i));
+                continue;
+            }
+            let t = converter.to.iter().position(|t| *t == i);
+            wanted.push((
+                t.ok_or(RnsError::Count { what: "target", expected: i, got: converter.to.len() })?,
+                limb,
+            ));
         }
-        let t = self.converter.to.iter().position(|t| *t == i);
-        let t = t.ok_or(RnsError::Count { what: "target", expected: i, got: self.converter.to.len() })?;
-        let source: Vec<&[u64]> = self.coefficients.chunks_exact(basis.degree()).collect();
-        self.converter.target(basis, &source, &self.overflow, t, out);
-        basis.transform(i).forward(out)?;
+        let source: Vec<&[u64]> = self.coefficients.chunks_exact(n).collect();
+        converter.targets(basis, &source, &self.overflow, &mut wanted);
+        for (t, limb) in wanted {
+            basis.transform(converter.to[t]).forward(limb)?;
+        }
         Ok(())
     }
 
     /// The whole polynomial over the primes at `range`.
     ///
     /// # Errors
-    /// As [`Self::limb`].
-    pub fn raise(&self, basis: &RnsBasis, range: std::ops::Range<usize>) -> Result<RnsPoly<Eval>, RnsError> {
+    /// As [`Self::limbs`].
+    pub fn raise(&self, basis: &RnsBasis, range: Range<usize>) -> Result<RnsPoly<Eval>, RnsError> {
         let mut out = basis.dirty::<Eval>(range.clone())?;
-        for i in range {
-            self.limb(basis, i, out.limb_mut(i))?;
-        }
+        self.limbs(basis, range, out.words_mut())?;
         Ok(out)
     }
 }
 
-/// `(sum_d x_d b_d, sum_d x_d a_d)` over the primes at `range` for digits x_d, prime by prime: raised digits live
-/// for one prime only and stay in the cache.
+/// `(sum_d x_d b_d, sum_d x_d a_d)` over the primes at `range` for digits x_d, few primes at a time: raised digits live
+/// for those only and stay in the cache.
 ///
 /// # Errors
 /// [`RnsError::Count`] unless there are as many a_d and b_d as digits, [`RnsError::Limbs`] when they lack primes.
 pub fn switch_digits(
     basis: &RnsBasis,
-    range: std::ops::Range<usize>,
+    range: Range<usize>,
     digits: &[Digit<'_>],
     key: [&[RnsPoly<Eval>]; 2],
 ) -> Result<[RnsPoly<Eval>; 2], RnsError> {
@@ -226,16 +250,21 @@ pub fn switch_digits(
     }
     let n = basis.degree();
     let mut out = [basis.dirty::<Eval>(range.clone())?, basis.dirty::<Eval>(range.clone())?];
-    let mut raised = Buffer::dirty(n * digits.len());
-    for i in range {
-        for (digit, limb) in digits.iter().zip(raised.chunks_exact_mut(n)) {
-            digit.limb(basis, i, limb)?;
+    let mut raised = Buffer::dirty(n * GROUP * digits.len());
+    for first in range.clone().step_by(GROUP) {
+        let group = first..range.end.min(first + GROUP);
+        let room = n * group.len();
+        for (digit, limbs) in digits.iter().zip(raised.chunks_exact_mut(n * GROUP)) {
+            digit.limbs(basis, group.clone(), &mut limbs[..room])?;
         }
-        let x: Vec<&[u64]> = raised.chunks_exact(n).collect();
-        let [b, a] = key.map(|half| half.iter().map(|p| p.limb(i)).collect::<Vec<_>>());
-        let [first, second] = &mut out;
-        let outs = [Out::new(first.limb_mut(i)), Out::new(second.limb_mut(i))];
-        k::inner(basis.isa(), outs, &x, [&b, &a], &basis.moduli()[i]);
+        for i in group {
+            let x: Vec<&[u64]> =
+                raised.chunks_exact(n * GROUP).map(|limbs| &limbs[n * (i - first)..][..n]).collect();
+            let [b, a] = key.map(|half| half.iter().map(|p| p.limb(i)).collect::<Vec<_>>());
+            let [low, high] = &mut out;
+            let outs = [Out::new(low.limb_mut(i)), Out::new(high.limb_mut(i))];
+            k::inner(basis.isa(), outs, &x, [&b, &a], &basis.moduli()[i]);
+        }
     }
     Ok(out)
 }
@@ -254,7 +283,7 @@ impl Divider {
     ///
     /// # Errors
     /// As [`BaseConverter::new`].
-    pub fn new(basis: &RnsBasis, by: &[usize], to: std::ops::Range<usize>) -> Result<Self, RnsError> {
+    pub fn new(basis: &RnsBasis, by: &[usize], to: Range<usize>) -> Result<Self, RnsError> {
         let converter = BaseConverter::new(basis, by, &to.clone().collect::<Vec<_>>())?;
         let moduli = basis.moduli();
         let inverses = to
@@ -276,8 +305,14 @@ impl Divider {
     /// [`RnsError`] when limbs are missing.
     pub fn divide(&self, basis: &RnsBasis, a: &RnsPoly<Eval>) -> Result<RnsPoly<Eval>, RnsError> {
         let to = self.converter.to[0]..self.converter.to[0] + self.converter.to.len();
-        let mut out = a.slice(to.clone()).ok_or(RnsError::Limbs { needed: to, got: a.range() })?;
-        self.quotient(basis, self.coefficients(basis, a)?, &mut out)?;
+        let source = self.coefficients(basis, a)?;
+        if a.range().start > to.start || a.range().end < to.end {
+            return Err(RnsError::Limbs { needed: to, got: a.range() });
+        }
+        let mut out = basis.dirty(to)?;
+        self.quotient(basis, source, |i, remainder, f, m| {
+            k::difference_factor(basis.isa(), Out::new(out.limb_mut(i)), a.limb(i), remainder, f, m);
+        })?;
         Ok(out)
     }
 
@@ -292,26 +327,35 @@ impl Divider {
         }
         let source = self.coefficients(basis, &a)?;
         a.truncate(to.end);
-        self.quotient(basis, source, &mut a)?;
+        self.quotient(basis, source, |i, remainder, f, m| {
+            k::sub_factor(basis.isa(), Out::new(a.limb_mut(i)), remainder, f, m);
+        })?;
         Ok(a)
     }
 
-    /// `(out - [source]) / S` for the divisor's limbs as coefficients.
+    /// Hands `[source]` modulo every prime of the quotient, 1/S and the prime to what subtracts and multiplies; `source` are the divisor's limbs as
+    /// coefficients.
     fn quotient(
         &self,
         basis: &RnsBasis,
         mut source: Vec<Buffer>,
-        out: &mut RnsPoly<Eval>,
+        mut finish: impl FnMut(usize, &[u64], Factor, &Modulus),
     ) -> Result<(), RnsError> {
         let mut source: Vec<&mut [u64]> = source.iter_mut().map(|s| &mut **s).collect();
         let overflow = self.converter.prepare(basis, &mut source);
         let source: Vec<&[u64]> = source.iter().map(|s| &**s).collect();
-        let mut remainder = Buffer::dirty(basis.degree());
-        for (t, &i) in self.converter.to.iter().enumerate() {
-            self.converter.target(basis, &source, &overflow, t, &mut remainder);
-            basis.transform(i).forward(&mut remainder)?;
-            let m = &basis.moduli()[i];
-            k::sub_factor(basis.isa(), Out::new(out.limb_mut(i)), &remainder, self.inverses[t], m);
+        let n = basis.degree();
+        let mut remainders = Buffer::dirty(n * GROUP);
+        let numbers: Vec<usize> = (0..self.converter.to.len()).collect();
+        for group in numbers.chunks(GROUP) {
+            let mut wanted: Vec<(usize, &mut [u64])> =
+                group.iter().copied().zip(remainders.chunks_exact_mut(n)).collect();
+            self.converter.targets(basis, &source, &overflow, &mut wanted);
+            for (t, remainder) in wanted {
+                let i = self.converter.to[t];
+                basis.transform(i).forward(remainder)?;
+                finish(i, remainder, self.inverses[t], &basis.moduli()[i]);
+            }
         }
         Ok(())
     }

@@ -189,6 +189,15 @@ kernel! { sub_factor_k<L>(i, a: Out<'_>, b: &[u64], f: Factor, m: &Modulus)
 dispatch! { /** `a = (a - b) w`. */ sub_factor = sub_factor_k(a: Out<'_>, b: &[u64], f: Factor, m: &Modulus)
 len common(&[a.len(), b.len()]) }
 
+kernel! { difference_factor_k<L>(i, out: Out<'_>, a: &[u64], b: &[u64], f: Factor, m: &Modulus)
+    { let c = L::modulus(m); let f = L::factor(f); } {
+    let difference = L::sub(L::load(at!(a, i)), L::load(at!(b, i)), c);
+    L::store(at_mut!(out, i), L::mul_factor(difference, f, c));
+} }
+dispatch! { /** `out = (a - b) w`. */
+difference_factor = difference_factor_k(out: Out<'_>, a: &[u64], b: &[u64], f: Factor, m: &Modulus)
+len common(&[out.len(), a.len(), b.len()]) }
+
 kernel! { shift_k<L>(i, out: Out<'_>, a: &[u64], w: u64, m: &Modulus)
     { let c = L::modulus(m); let w = L::splat(w); } {
     L::store(at_mut!(out, i), L::sub(L::reduce(L::load(at!(a, i)), c), w, c));

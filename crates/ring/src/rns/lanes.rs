@@ -75,8 +75,8 @@ pub(super) trait Lanes: Copy {
     unsafe fn real_round(x: Self::Reals) -> Self::Words;
 }
 
-/// Products that a lazy sum takes before it must be reduced: hi parts below `8 * 2^48 + carry < 2^52`.
-pub(super) const LAZY_TERMS: usize = 8;
+/// Products that a lazy sum takes before it must be reduced: hi parts below `15 * 2^48 + carry < 2^52`.
+pub(super) const LAZY_TERMS: usize = 15;
 
 const LOW_52: u64 = (1 << 52) - 1;
 

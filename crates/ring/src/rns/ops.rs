@@ -295,7 +295,7 @@ impl RnsBasis {
         Ok(())
     }
 
-    /// `sum_d x_d y_hd`, h = 0, 1, over the primes at `range`, with one reduction for every eight products.
+    /// `sum_d x_d y_hd`, h = 0, 1, over the primes at `range`, with few reductions.
     ///
     /// # Errors
     /// [`RnsError::Count`] for lists of different lengths; as [`Self::add_assign`] otherwise.
@@ -351,8 +351,21 @@ impl RnsBasis {
         Ok(())
     }
 
-    /// `sum_d w_d x_d` over the primes at `range`, `words[d][i] = w_d mod q_i`, with one reduction for every
-    /// eight products.
+    /// `out += w a` on any residues modulo prime `i`, as [`Self::square_words`]; w is reduced first.
+    ///
+    /// # Errors
+    /// As [`Self::square_words`].
+    pub fn scale_add_words(&self, i: usize, out: &mut [u64], a: &[u64], w: u64) -> Result<(), RnsError> {
+        let m =
+            self.moduli().get(i).ok_or(RnsError::Limbs { needed: i..i + 1, got: 0..self.moduli().len() })?;
+        if a.len() != out.len() {
+            return Err(RnsError::Count { what: "slice", expected: out.len(), got: a.len() });
+        }
+        k::factor_add(self.isa(), Out::new(out), a, m.factor(w % m.value()), m);
+        Ok(())
+    }
+
+    /// `sum_d w_d x_d` over the primes at `range`, `words[d][i] = w_d mod q_i`, with few reductions.
     ///
     /// # Errors
     /// [`RnsError::Count`] for lists of different lengths or too few words a scalar.

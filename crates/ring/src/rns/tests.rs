@@ -129,7 +129,7 @@ fn lazy_sums_of_many_terms_are_exact_on_every_path() {
     for isa in simd::available() {
         let basis = RnsBasis::with_isa(n, &primes, isa).unwrap();
         let mut prg = Prg::from_seed([8; 16]);
-        for terms in [1, 2, 7, 8, 9, 16, 17, 40] {
+        for terms in [1, 2, 14, 15, 16, 30, 31, 40] {
             let mut list =
                 || -> Vec<RnsPoly<Eval>> { (0..terms).map(|_| random(&basis, &mut prg, 1..5)).collect() };
             let (x, y, z) = (list(), list(), list());

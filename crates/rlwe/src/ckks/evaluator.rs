@@ -209,16 +209,37 @@ impl Evaluator {
     /// # Errors
     /// As [`Self::add_plain`].
     pub fn add_scalar(&self, a: &Ciphertext, w: &ScalarPlaintext) -> Result<Ciphertext, CkksError> {
+        let mut out = a.clone();
+        self.add_scalar_assign(&mut out, w)?;
+        Ok(out)
+    }
+
+    /// `a += w` in every slot.
+    pub(super) fn add_scalar_assign(&self, a: &mut Ciphertext, w: &ScalarPlaintext) -> Result<(), CkksError> {
         self.own(a)?;
         self.own_scalar(w, a.level)?;
         let off = Self::same_scale(a.scale, w.scale)?;
-        let mut out = a.clone();
-        out.bound += w.magnitude;
-        self.params.check_capacity(out.bound, out.scale, out.level)?;
-        self.params.basis().add_constant(&mut out.parts[0], &w.words)?;
-        out.sd = any_sum(a.sd, w.rounding) + off * w.magnitude * w.scale;
-        out.seed = None;
-        Ok(out)
+        self.params.check_capacity(a.bound + w.magnitude, a.scale, a.level)?;
+        self.params.basis().add_constant(&mut a.parts[0], &w.words)?;
+        a.bound += w.magnitude;
+        a.sd = any_sum(a.sd, w.rounding) + off * w.magnitude * w.scale;
+        a.seed = None;
+        Ok(())
+    }
+
+    /// `a += a`.
+    pub(super) fn double_assign(&self, a: &mut Ciphertext) -> Result<(), CkksError> {
+        self.own(a)?;
+        self.params.check_capacity(2.0 * a.bound, a.scale, a.level)?;
+        let basis = self.params.basis();
+        let twos = vec![2; basis.moduli().len()];
+        for part in &mut a.parts {
+            basis.scale_assign(part, &twos)?;
+        }
+        a.bound *= 2.0;
+        a.sd *= 2.0;
+        a.seed = None;
+        Ok(())
     }
 
     /// `a * p`, slot by slot; the scales multiply.
@@ -248,7 +269,7 @@ impl Evaluator {
         self.scalar_mac(&[a], &[w], Terms::Any)
     }
 
-    /// `sum_k w_k a_k`, lazily: one reduction for every eight products of words. All ciphertexts have one
+    /// `sum_k w_k a_k`, lazily: few reductions of words. All ciphertexts have one
     /// scale, all scalars one scale; the result has the lowest level and the most parts among them.
     ///
     /// # Errors

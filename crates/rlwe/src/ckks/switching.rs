@@ -45,7 +45,7 @@ pub(super) struct SwitchingKey {
 }
 
 impl SwitchingKey {
-    fn serves(&self, level: Level) -> Result<(), CkksError> {
+    pub(super) fn serves(&self, level: Level) -> Result<(), CkksError> {
         if level > self.level {
             return Err(CkksError::LevelTooLow {
                 what: "the switching key",
@@ -144,7 +144,7 @@ pub struct Digits {
 }
 
 /// Calls `f` with the prepared digits of `c` (level l). Cost: l inverse transforms.
-fn with_digits<R>(
+pub(super) fn with_digits<R>(
     params: &CkksParams,
     c: &RnsPoly<Eval>,
     level: Level,
@@ -215,6 +215,20 @@ pub(super) fn apply(
     let b: Vec<_> = key.b.iter().take(count).collect();
     let a: Vec<_> = key.a.iter().take(count).collect();
     Ok(basis.inner_products(range, &x, [&b, &a])?)
+}
+
+/// [`apply`] at prime i alone: `x` are the digits' limbs there.
+pub(super) fn apply_limb(
+    params: &CkksParams,
+    i: usize,
+    x: &[&[u64]],
+    key: &SwitchingKey,
+    out: &mut [Vec<u64>; 2],
+) -> Result<(), CkksError> {
+    let b: Vec<&[u64]> = key.b.iter().take(x.len()).map(|p| p.limb(i)).collect();
+    let a: Vec<&[u64]> = key.a.iter().take(x.len()).map(|p| p.limb(i)).collect();
+    let [low, high] = out;
+    Ok(params.basis().inner_words(i, [low, high], x, [&b, &a])?)
 }
 
 /// `sum_d Q_d^2` over the digits in use at a level, divided by P^2.

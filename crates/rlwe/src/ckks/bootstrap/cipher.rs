@@ -21,6 +21,37 @@ impl Cipher<'_> {
         c.with_bound(BOUND)
     }
 
+    /// `sum c_i v_i` at a level, one prime above a scale; nothing without terms.
+    fn combination(
+        &self,
+        terms: &[(f64, &Ciphertext)],
+        level: Level,
+        scale: f64,
+    ) -> Result<Option<Ciphertext>, CkksError> {
+        if terms.is_empty() {
+            return Ok(None);
+        }
+        let params = self.evaluator.params();
+        let basis = params.basis();
+        let raised = scale * params.data_prime(level.0 - 1) as f64;
+        let scalars = terms
+            .iter()
+            .map(|(c, t)| self.encoder.encode_scalar(*c, level, raised / t.scale))
+            .collect::<Result<Vec<_>, _>>()?;
+        let words: Vec<&[u64]> = scalars.iter().map(|s| s.words.as_slice()).collect();
+        let mut parts = Vec::with_capacity(2);
+        for half in 0..2 {
+            let x = terms
+                .iter()
+                .map(|(_, t)| Ok(Evaluator::pair("a polynomial", t)?[half]))
+                .collect::<Result<Vec<&RnsPoly<Eval>>, CkksError>>()?;
+            parts.push(basis.combine(params.data_range(level), &x, &words)?);
+        }
+        let sd = terms.iter().zip(&scalars).map(|((_, t), s)| t.sd * s.magnitude * s.scale).sum();
+        let params = params.clone();
+        Ok(Some(Ciphertext { params, parts, level, scale: raised, bound: BOUND, sd, seed: None }))
+    }
+
     fn down(&self, c: &Ciphertext) -> Result<Ciphertext, CkksError> {
         self.evaluator.relinearise_rescale(c, self.relin)?.with_bound(BOUND)
     }
@@ -41,73 +72,72 @@ impl Machine for Cipher<'_> {
     ) -> Result<Ciphertext, CkksError> {
         let e = self.evaluator;
         // Doubled before the division: its rounding is not.
-        let once = self.multiplied(a, b)?;
-        let twice = e.add(&once, &once)?;
-        let raised = match minus {
-            None => e.add_scalar(&twice, &self.encoder.encode_scalar(-1.0, twice.level, twice.scale)?)?,
+        let mut twice = self.multiplied(a, b)?;
+        e.double_assign(&mut twice)?;
+        match minus {
+            None => {
+                let mut down = self.down(&twice)?;
+                let one = self.encoder.encode_scalar(-1.0, down.level, down.scale)?;
+                e.add_scalar_assign(&mut down, &one)?;
+                down.with_bound(BOUND)
+            }
             Some(c) => {
                 let c = e.drop_to(c, twice.level)?;
                 let one = self.encoder.encode_scalar(1.0, c.level, twice.scale / c.scale)?;
                 let mut scaled = e.mul_scalar(&c, &one)?;
                 scaled.scale = twice.scale;
-                e.sub(&twice, &scaled)?
+                self.down(&e.sub(&twice, &scaled)?)
             }
-        };
-        self.down(&raised)
+        }
     }
 
     fn product(&mut self, q: &Ciphertext, t: &Ciphertext) -> Result<Ciphertext, CkksError> {
         self.down(&self.multiplied(q, t)?)
     }
 
-    fn sum(&mut self, a: &Ciphertext, b: &Ciphertext) -> Result<Ciphertext, CkksError> {
-        self.evaluator.add(a, b)?.with_bound(BOUND)
-    }
-
-    fn leaf(
+    fn sum(
         &mut self,
+        products: &[(Ciphertext, &Ciphertext)],
         terms: &[(f64, &Ciphertext)],
         constant: f64,
         depth: usize,
         scale: f64,
     ) -> Result<Ciphertext, CkksError> {
-        let params = self.evaluator.params();
-        let (basis, level) = (params.basis(), Level(self.top.0 + 1 - depth));
-        let raised = scale * params.data_prime(level.0 - 1) as f64;
-        let scalars = terms
-            .iter()
-            .map(|(c, t)| self.encoder.encode_scalar(*c, level, raised / t.scale))
-            .collect::<Result<Vec<_>, _>>()?;
-        let words: Vec<&[u64]> = scalars.iter().map(|s| s.words.as_slice()).collect();
-        let mut parts = Vec::with_capacity(2);
-        for half in 0..2 {
-            let x = terms
-                .iter()
-                .map(|(_, t)| Ok(Evaluator::pair("a polynomial", t)?[half]))
-                .collect::<Result<Vec<&RnsPoly<Eval>>, CkksError>>()?;
-            parts.push(basis.combine(params.data_range(level), &x, &words)?);
+        let (e, level) = (self.evaluator, Level(self.top.0 + 1 - depth));
+        let mut all = self.combination(terms, level, scale)?;
+        for (q, t) in products {
+            let product = self.multiplied(q, t)?;
+            all = match all {
+                None => Some(product),
+                // The longer one takes the other.
+                Some(mut sum) if sum.parts.len() == product.parts.len() => {
+                    e.add_assign(&mut sum, &product)?;
+                    Some(sum.with_bound(BOUND)?)
+                }
+                Some(short) => {
+                    let mut sum = product;
+                    e.add_assign(&mut sum, &short)?;
+                    Some(sum.with_bound(BOUND)?)
+                }
+            };
         }
-        let sd = terms.iter().zip(&scalars).map(|((_, t), s)| t.sd * s.magnitude * s.scale).sum();
-        let sum =
-            Ciphertext { params: params.clone(), parts, level, scale: raised, bound: BOUND, sd, seed: None };
-        let mut out = self.evaluator.rescale(&sum)?;
+        let all = all.ok_or(CkksError::Count { what: "a polynomial's terms", expected: 1, got: 0 })?;
+        let mut out = if products.is_empty() { e.rescale(&all)? } else { self.down(&all)? };
         // What it is but for the last bit of a double.
         out.scale = scale;
         let constant = self.encoder.encode_scalar(constant, out.level, scale)?;
-        self.evaluator.add_scalar(&out, &constant)?.with_bound(BOUND)
+        e.add_scalar_assign(&mut out, &constant)?;
+        out.with_bound(BOUND)
     }
 
     fn aim(&self, t: &Ciphertext, depth: usize, scale: f64) -> f64 {
         scale * self.evaluator.params().data_prime(self.top.0 - depth) as f64 / t.scale
     }
 
-    fn scale(&self, v: &Ciphertext) -> f64 {
-        v.scale
-    }
-
     fn sixth_and_one(&mut self, v: &Ciphertext) -> Result<Ciphertext, CkksError> {
-        let sixth = self.evaluator.relabel(v.clone(), 1.0 / 6.0)?;
+        let mut sixth = self.evaluator.relabel(v.clone(), 1.0 / 6.0)?;
         let one = self.encoder.encode_scalar(1.0, sixth.level, sixth.scale)?;
-        self.evaluator.add_scalar(&sixth, &one)?.with_bound(BOUND)
+        self.evaluator.add_scalar_assign(&mut sixth, &one)?;
+        sixth.with_bound(BOUND)
     }
 }

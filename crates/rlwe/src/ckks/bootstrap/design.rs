@@ -3,7 +3,7 @@
 use super::dft::{factors, Factor};
 use super::linear::{Adjust, Shape, Source, Steps};
 use super::noise::{failure_bits, of_sine, SineError};
-use super::{message_factor, raise, signs, BootstrapParams, Operations};
+use super::{message_factor, phases, raise, BootstrapParams, Operations, PHASE};
 use crate::batch::TAIL;
 use crate::ckks::noise::independent_sum;
 use crate::ckks::switching::digit_ratio2;
@@ -50,11 +50,6 @@ pub struct BootstrapDesign {
 /// What [`matrices`] makes: those before the sine, those behind it, what the result still has to be turned by, the sine.
 pub(super) type Matrices<T> = (Vec<T>, Vec<T>, i64, SineError);
 
-/// 1 in the first n of every 2n slots, `other` in the rest.
-fn halves(slots: usize, n: usize, other: Complex) -> Vec<Complex> {
-    (0..slots).map(|i| if (i / n).is_multiple_of(2) { Complex { re: 1.0, im: 0.0 } } else { other }).collect()
-}
-
 /// All matrices in their order, by `make`.
 pub(super) fn matrices<T>(
     params: &BootstrapParams,
@@ -62,12 +57,7 @@ pub(super) fn matrices<T>(
 ) -> Result<Matrices<T>, CkksError> {
     let ckks = &params.params;
     let (n, slots) = (params.spec.slots, ckks.slots());
-    let double = (2 * n).min(slots);
-    let sparse = params.sparse();
-    // The part that is multiplied by -i (imaginary parts), and back by i.
-    let minus = halves(slots, n, Complex { re: 0.0, im: -1.0 });
-    let plus = halves(slots, n, Complex { re: 0.0, im: 1.0 });
-    let random: Vec<Complex> = signs(params).iter().map(|s| Complex { re: *s, im: 0.0 }).collect();
+    let back: Vec<Complex> = phases(params).iter().map(|z| Complex { re: z.re, im: -z.im }).collect();
     let radices = &params.spec.to_coefficients;
     // A real part is (z + conj z) / 2, and u is x over the sine's width.
     let factor = (0.5 / params.spec.sine.width()).powf(1.0 / radices.len() as f64);
@@ -84,8 +74,7 @@ pub(super) fn matrices<T>(
         let level = params.coefficient_level(i);
         // The sum over the slots' repetitions is undone in the first matrix' scale.
         let repeated = if i == 0 { slots as f64 / n as f64 } else { 1.0 };
-        let rows = (sparse && i + 1 == radices.len()).then_some(&minus[..]);
-        let adjust = Adjust { factor, rows, columns: None, period: double, turned: 0 };
+        let adjust = Adjust { factor, rows: None, turned: 0 };
         let scale = ckks.data_prime(level.0 - 1) as f64 / repeated;
         to_coefficients.push(put(matrix, radices[i], adjust, (level, scale))?);
     }
@@ -96,11 +85,7 @@ pub(super) fn matrices<T>(
     for (i, matrix) in factors(n, radices, false).iter().enumerate() {
         let level = params.slot_level(i);
         let last = i + 1 == radices.len();
-        let columns = (sparse && i == 0).then_some(&plus[..]);
-        // A single matrix would need both: rows repeat after n, columns after 2n.
-        let rows = last.then_some(&random[..]);
-        let period = if columns.is_some() { double } else { n };
-        let adjust = Adjust { factor: 1.0, rows, columns, period, turned: 0 };
+        let adjust = Adjust { factor: 1.0, rows: last.then_some(&back[..]), turned: 0 };
         let prime = ckks.data_prime(level.0 - 1) as f64;
         let own = if last { params.fresh_scale() * prime / scale } else { prime };
         to_slots.push(put(matrix, radices[i], adjust, (level, own))?);
@@ -137,10 +122,8 @@ impl BootstrapDesign {
             hoisted += s.steps.babies - 1;
         }
         let repeats = (self.params.params.slots() / spec.slots).ilog2() as usize;
-        let sines = if self.params.sparse() { 1 } else { 2 };
-        // Repetitions, one conjugation, sines, halves put together, what is left to turn.
-        switches += repeats + 1 + sines * spec.sine.products() + usize::from(self.params.sparse());
-        switches += usize::from(self.rest() != 0);
+        // Repetitions, three conjugations, the sine, what is left to turn.
+        switches += repeats + 3 + spec.sine.products() + usize::from(self.rest() != 0);
         Operations { switches, hoisted }
     }
 
@@ -160,24 +143,22 @@ impl BootstrapDesign {
             products: s.count,
         };
         let repeats = (params.params.slots() / spec.slots).ilog2() as usize;
-        let sines = if params.sparse() { 1 } else { 2 };
         let middle = Level(params.sine_level().0 - spec.sine.depth() / 2);
-        let mut out = vec![whole(top, 1 + repeats)];
+        let mut out = vec![whole(params.entry_level(), 1), whole(top, 1 + repeats)];
         out.extend(self.to_coefficients.iter().map(matrix));
         out.push(whole(params.sine_level(), 1));
-        out.push(whole(middle, sines * spec.sine.products()));
+        out.push(whole(middle, spec.sine.products()));
         out.extend(self.to_slots.iter().map(matrix));
-        let last = usize::from(params.sparse()) + usize::from(self.rest() != 0);
-        out.push(whole(params.fresh_level(), last));
+        out.push(whole(params.fresh_level(), 1 + usize::from(self.rest() != 0)));
         out
     }
 
-    /// Bytes of ciphertexts that a bootstrap holds at once: baby steps and inner sums of the widest matrix, over all primes.
+    /// Bytes of ciphertexts that a bootstrap holds at once: inner sums of the widest matrix and what a giant step takes, over all primes.
     #[must_use]
     pub fn work_bytes(&self) -> u64 {
         let params = &self.params.params;
         let held = |s: &Shape| {
-            let pairs = 2 * (s.steps.babies + s.steps.giants) + params.digits_at(s.level) + 4;
+            let pairs = 2 * s.steps.giants + params.digits_at(s.level) + 8;
             (pairs * params.extended_range(s.level).len() * params.ring_degree()) as u64
         };
         8 * self.to_coefficients.iter().chain(&self.to_slots).map(held).max().unwrap_or(0)
@@ -209,7 +190,7 @@ impl BootstrapDesign {
 
     /// Error of the sine itself in a slot of the message, root mean square.
     pub(super) fn approximation(&self) -> f64 {
-        self.sine.mean * message_factor(&self.params) * (self.params.spec.slots as f64).sqrt()
+        self.sine.mean * message_factor(&self.params) * (2.0 * self.params.spec.slots as f64).sqrt()
     }
 
     /// Bound of slots of x, `weight + 1` uniform terms a coefficient.
@@ -233,9 +214,11 @@ impl BootstrapDesign {
             independent_sum(independent_sum(sd, switch), noise.part_rounding(2))
         };
 
-        let signs = params.entry_scale() * prime / (c.scale * c.size);
-        let encoded = noise.rounding() + noise.transform(signs);
-        let product = noise.product((c.bound * c.scale, c.sd), (signs, encoded));
+        // The sum of a message and its conjugate, at twice the scale.
+        let (twice, sum) = (2.0 * c.scale, c.sd + rotated(c.sd, params.entry_level()));
+        let phases = params.entry_scale() * prime / (twice * c.size);
+        let encoded = noise.rounding() + noise.transform(phases * PHASE);
+        let product = noise.product((c.bound * twice, sum), (phases * PHASE, encoded));
         let enter = independent_sum(product / prime, noise.part_rounding(2));
         let raised = independent_sum(enter, raise::noise(params));
 
@@ -255,18 +238,14 @@ impl BootstrapDesign {
         let sine = independent_sum(sd / scale * self.sine.slope, self.sine.own) * self.sine.scale;
 
         (sd, scale, bound) = (sine, self.sine.scale / message_factor(params), self.coefficient_bound());
-        for (i, s) in self.to_slots.iter().enumerate() {
+        for s in &self.to_slots {
             sd = s.noise(ckks, sd, bound, scale);
-            bound = (bound * s.norm()).min(1.0);
-            scale = scale * s.scale / ckks.data_prime(s.level.0 - 1) as f64;
-            if i == 0 && params.sparse() {
-                sd += rotated(sd, Level(s.level.0 - 1));
-                bound *= 2.0;
-            }
+            (scale, bound) = (scale * s.scale / ckks.data_prime(s.level.0 - 1) as f64, bound * s.norm());
         }
         if self.rest() != 0 {
             sd = rotated(sd, params.fresh_level());
         }
+        sd += rotated(sd, params.fresh_level());
         [enter, raised, coefficients, sine, sd]
     }
 }

@@ -103,7 +103,6 @@ pub(super) fn needed(params: &BootstrapParams) -> Vec<(Galois, Level)> {
             at(k as i64, params.params.max_level());
             k *= 2;
         }
-        at(n as i64, params.slot_level(1));
     }
     let rotations = all.into_iter().map(|(k, level)| (Galois::Rotate(k), level));
     rotations.chain([(Galois::Conjugate, params.sine_level())]).collect()

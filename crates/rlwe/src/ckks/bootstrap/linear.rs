@@ -5,17 +5,22 @@
 //! inner sums stay over data and special primes ("double hoisting": Bossuat, Mouchet, Troncoso-Pastoriza, Hubaux, EUROCRYPT 2021, section 4), so a
 //! giant step divides only the half that is cut into digits.
 
-use super::super::switching::{apply, digit_ratio2, switch};
+#[cfg(test)]
+use super::super::switching::counted;
+use super::super::switching::{apply_limb, digit_ratio2, switch, with_digits};
 use super::super::{
     Ciphertext, CkksError, CkksParams, Complex, EncodeAt, Encoder, Evaluator, Galois, GaloisKeys, Level,
 };
 use super::dft::{scaled, times, Factor};
 use crate::ckks::noise::independent_sum;
-use hushnet_ring::rns::{Eval, RnsPoly};
+use hushnet_ring::rns::{Eval, RnsError, RnsPoly};
 use std::collections::BTreeMap;
 
 /// Words of a limb that are worked on at a time.
 const TILE: usize = 4096;
+
+/// Limbs of the digits that are raised at a time.
+const GROUP: usize = 4;
 
 /// A polynomial in X^gap in evaluation form: N / gap different words a limb.
 struct Periodic {
@@ -42,6 +47,15 @@ impl Periodic {
         Self { gap, words }
     }
 
+    /// As many words as `room` has of limb number `limb` (of those stored) from `start`: those that are stored, or written out in `room`.
+    fn words<'a>(&'a self, limb: usize, n: usize, start: usize, room: &'a mut [u64]) -> &'a [u64] {
+        if self.gap == 1 {
+            return &self.words[limb * n + start..][..room.len()];
+        }
+        self.expand(limb, n, start, room);
+        room
+    }
+
     /// The words of limb number `limb` (of those stored) from `start`, into `out`.
     fn expand(&self, limb: usize, n: usize, start: usize, out: &mut [u64]) {
         let gap = self.gap;
@@ -50,8 +64,13 @@ impl Periodic {
             1 => out.copy_from_slice(&own[start..start + out.len()]),
             2..=32 => {
                 let values = own[start / gap..].chunks_exact(64 / gap);
+                // Rows of eight that are equal.
+                let rows = gap.min(8);
                 for (run, values) in out.chunks_exact_mut(64).zip(values) {
-                    run.iter_mut().enumerate().for_each(|(i, w)| *w = values[order(i) / gap]);
+                    for (r, equal) in run.chunks_exact_mut(8 * rows).enumerate() {
+                        let row: [u64; 8] = std::array::from_fn(|c| values[(8 * c + r * rows) / gap]);
+                        equal.chunks_exact_mut(8).for_each(|to| to.copy_from_slice(&row));
+                    }
                 }
             }
             _ => {
@@ -124,10 +143,6 @@ pub(super) struct Adjust<'a> {
     pub(super) factor: f64,
     /// Row i of the actual result, where given: one number a slot of the ring.
     pub(super) rows: Option<&'a [Complex]>,
-    /// Column i of the actual argument, likewise.
-    pub(super) columns: Option<&'a [Complex]>,
-    /// Slots after which rows and columns repeat.
-    pub(super) period: usize,
     /// Slots that the input still has to be turned by.
     pub(super) turned: i64,
 }
@@ -149,9 +164,7 @@ impl Source<'_> {
 
     /// g where the stored polynomials are such in X^g.
     fn gap(&self, params: &CkksParams) -> usize {
-        let adjust = &self.adjust;
-        let turned = adjust.rows.or(adjust.columns).is_some();
-        let period = if turned { adjust.period } else { self.factor.period };
+        let period = if self.adjust.rows.is_some() { self.n } else { self.factor.period };
         if params.ring_degree() < 64 {
             1
         } else {
@@ -159,8 +172,7 @@ impl Source<'_> {
         }
     }
 
-    /// The diagonal of giant step g and baby step j and its values as they are stored, for vectors that repeat after n (rows and columns may double
-    /// that); `None` where there is none.
+    /// The diagonal of giant step g and baby step j and its values as they are stored, for vectors that repeat after n; `None` where there is none.
     fn values(&self, slots: usize, g: usize, j: usize) -> Option<(&[Complex], Vec<Complex>)> {
         let (steps, adjust, n) = (&self.steps, &self.adjust, self.n);
         let at = |k: i64, n: usize| k.rem_euclid(n as i64) as usize;
@@ -175,9 +187,6 @@ impl Source<'_> {
             let mut z = scaled(d[from % n], adjust.factor);
             if let Some(r) = adjust.rows {
                 z = times(z, r[from]);
-            }
-            if let Some(c) = adjust.columns {
-                z = times(z, c[at(from as i64 + reach, slots)]);
             }
             z
         };
@@ -279,11 +288,15 @@ impl Stage {
         bound: f64,
     ) -> Result<Ciphertext, CkksError> {
         let params = evaluator.params();
-        let c = evaluator.drop_to(c, self.shape.level)?;
+        let dropped;
+        let c = if c.level == self.shape.level {
+            c
+        } else {
+            dropped = evaluator.drop_to(c, self.shape.level)?;
+            &dropped
+        };
         let (basis, level) = (params.basis(), self.shape.level);
-        let babies = self.babies(evaluator, &c, keys)?;
-        let mut sums = self.sums(params, &babies)?;
-        drop(babies);
+        let mut sums = self.sums(evaluator, c, keys)?;
         let giant = Galois::Rotate((self.shape.steps.babies * self.shape.steps.stride) as i64);
         let down = &params.0.descend[level.0 - 1];
         let Some([mut low, mut high]) = sums.pop() else {
@@ -293,9 +306,9 @@ impl Stage {
             let key = evaluator.key(keys, giant)?;
             let [mut x, y] = switch(params, &down.divide(basis, &high)?, level, &key.key)?;
             basis.add_assign(&mut x, &low)?;
-            (low, high) = (key.map.apply_eval(basis, &x)?, key.map.apply_eval(basis, &y)?);
-            basis.add_assign(&mut low, &b)?;
-            basis.add_assign(&mut high, &a)?;
+            (low, high) = (b, a);
+            key.map.add_eval(basis, &mut low, &x)?;
+            key.map.add_eval(basis, &mut high, &y)?;
         }
         let below = evaluator.below(level)?;
         let down = &params.0.descend_rescale[level.0 - 2];
@@ -312,75 +325,119 @@ impl Stage {
         })
     }
 
-    /// P times the input turned by every baby step.
-    fn babies(
+    /// `sum_j F_gj x_j` for every g, x_j P times the input turned by baby step j: prime by prime, so that only one limb of every x_j is there at a time.
+    fn sums(
         &self,
         evaluator: &Evaluator,
         c: &Ciphertext,
         keys: &GaloisKeys,
     ) -> Result<Vec<[RnsPoly<Eval>; 2]>, CkksError> {
         let params = evaluator.params();
-        let (basis, range) = (params.basis(), params.extended_range(c.level));
+        let (basis, n, range) = (params.basis(), params.ring_degree(), params.extended_range(c.level));
         let [c0, c1] = Evaluator::pair("a transform", c)?;
-        let lifted = |part: &RnsPoly<Eval>| -> Result<RnsPoly<Eval>, CkksError> {
-            let mut out = basis.zero(range.clone())?;
-            basis.scale_add_part(&mut out, part, &params.0.special_product)?;
-            Ok(out)
-        };
-        let mut out = vec![[lifted(c0)?, lifted(c1)?]];
-        if self.shape.steps.babies > 1 {
-            let digits = evaluator.hoist(c)?;
-            for j in 1..self.shape.steps.babies {
-                let key = evaluator.key(keys, Galois::Rotate((j * self.shape.steps.stride) as i64))?;
-                let [mut x, y] = apply(params, &digits, &key.key)?;
-                basis.scale_add_part(&mut x, c0, &params.0.special_product)?;
-                out.push([key.map.apply_eval(basis, &x)?, key.map.apply_eval(basis, &y)?]);
-            }
+        let steps = &self.shape.steps;
+        let turns = (1..steps.babies)
+            .map(|j| {
+                let key = evaluator.key(keys, Galois::Rotate((j * steps.stride) as i64))?;
+                key.key.serves(c.level)?;
+                Ok(key)
+            })
+            .collect::<Result<Vec<_>, CkksError>>()?;
+        let mut out = Vec::new();
+        for _ in &self.entries {
+            // Every limb is written below.
+            let any = || basis.fill_with(range.clone(), |_, _| Ok::<(), RnsError>(()));
+            out.push([any()?, any()?]);
         }
+        let mut babies = Babies::new(n, steps.babies);
+        let mut raw = [vec![0u64; n], vec![0u64; n]];
+        with_digits(params, c1, c.level, |digits| {
+            let mut raised = vec![0u64; n * GROUP * digits.len()];
+            for first in range.clone().step_by(GROUP) {
+                let group = first..range.end.min(first + GROUP);
+                if !turns.is_empty() {
+                    for (digit, limbs) in digits.iter().zip(raised.chunks_exact_mut(n * GROUP)) {
+                        digit.limbs(basis, group.clone(), &mut limbs[..n * group.len()])?;
+                    }
+                }
+                for i in group {
+                    let x: Vec<&[u64]> =
+                        raised.chunks_exact(n * GROUP).map(|limbs| &limbs[n * (i - first)..][..n]).collect();
+                    // P is 0 modulo the special primes.
+                    let lifted = |part: &RnsPoly<Eval>, out: &mut [u64]| match part.range().contains(&i) {
+                        true => basis.scale_add_words(i, out, part.limb(i), params.0.special_product[i]),
+                        false => Ok(()),
+                    };
+                    for (half, part) in [c0, c1].into_iter().enumerate() {
+                        let own = babies.limb_mut(0, half);
+                        own.fill(0);
+                        lifted(part, own)?;
+                    }
+                    for (j, key) in turns.iter().enumerate() {
+                        apply_limb(params, i, &x, &key.key, &mut raw)?;
+                        lifted(c0, &mut raw[0])?;
+                        for (half, raw) in raw.iter().enumerate() {
+                            key.map.apply_words(raw, babies.limb_mut(j + 1, half))?;
+                        }
+                    }
+                    self.sums_of(params, i, &babies, &mut out)?;
+                }
+            }
+            Ok(())
+        })?;
+        #[cfg(test)]
+        counted::HOISTED.set(counted::HOISTED.get() + turns.len());
         Ok(out)
     }
 
-    /// `sum_j F_gj x_j` for every g, tile by tile.
-    fn sums(
+    /// Limb i of every sum, tile by tile.
+    fn sums_of(
         &self,
         params: &CkksParams,
-        babies: &[[RnsPoly<Eval>; 2]],
-    ) -> Result<Vec<[RnsPoly<Eval>; 2]>, CkksError> {
+        i: usize,
+        babies: &Babies,
+        out: &mut [[RnsPoly<Eval>; 2]],
+    ) -> Result<(), CkksError> {
         let (basis, n) = (params.basis(), params.ring_degree());
-        let range = params.extended_range(self.shape.level);
-        let mut out = Vec::new();
-        for _ in &self.entries {
-            out.push([basis.zero::<Eval>(range.clone())?, basis.zero::<Eval>(range.clone())?]);
-        }
         let tile = TILE.min(n);
         let mut expanded = vec![0u64; tile * self.shape.steps.babies];
-        for i in range {
-            for start in (0..n).step_by(tile) {
-                for (row, [low, high]) in self.entries.iter().zip(&mut out) {
-                    let mut used = Vec::with_capacity(row.len());
-                    for ((entry, words), baby) in row.iter().zip(expanded.chunks_exact_mut(tile)).zip(babies)
-                    {
-                        if let Some(p) = entry {
-                            p.expand(i, n, start, words);
-                            used.push((
-                                &*words,
-                                &baby[0].limb(i)[start..start + tile],
-                                &baby[1].limb(i)[start..start + tile],
-                            ));
+        for start in (0..n).step_by(tile) {
+            for (row, [low, high]) in self.entries.iter().zip(&mut *out) {
+                let (mut x, mut y) = (Vec::with_capacity(row.len()), [Vec::new(), Vec::new()]);
+                for ((j, entry), words) in row.iter().enumerate().zip(expanded.chunks_exact_mut(tile)) {
+                    if let Some(p) = entry {
+                        x.push(p.words(i, n, start, words));
+                        for (half, y) in y.iter_mut().enumerate() {
+                            y.push(&babies.limb(j, half)[start..start + tile]);
                         }
                     }
-                    let x: Vec<&[u64]> = used.iter().map(|u| u.0).collect();
-                    let b: Vec<&[u64]> = used.iter().map(|u| u.1).collect();
-                    let a: Vec<&[u64]> = used.iter().map(|u| u.2).collect();
-                    let sums = [
-                        &mut low.limb_mut(i)[start..start + tile],
-                        &mut high.limb_mut(i)[start..start + tile],
-                    ];
-                    basis.inner_words(i, sums, &x, [&b, &a])?;
                 }
+                let sums =
+                    [&mut low.limb_mut(i)[start..start + tile], &mut high.limb_mut(i)[start..start + tile]];
+                basis.inner_words(i, sums, &x, [&y[0], &y[1]])?;
             }
         }
-        Ok(out)
+        Ok(())
+    }
+}
+
+/// One limb of the input turned by every baby step, both parts.
+struct Babies {
+    n: usize,
+    words: Vec<u64>,
+}
+
+impl Babies {
+    fn new(n: usize, count: usize) -> Self {
+        Self { n, words: vec![0; 2 * n * count] }
+    }
+
+    fn limb(&self, j: usize, half: usize) -> &[u64] {
+        &self.words[(2 * j + half) * self.n..][..self.n]
+    }
+
+    fn limb_mut(&mut self, j: usize, half: usize) -> &mut [u64] {
+        &mut self.words[(2 * j + half) * self.n..][..self.n]
     }
 }
 

@@ -22,7 +22,6 @@ use super::noise::{any_sum, independent_sum};
 use super::{Ciphertext, CkksError, Complex, EncodeAt, Encoder, Evaluator, GaloisKeys, Level};
 use cipher::Cipher;
 use design::matrices;
-use hushnet_ring::rns::{Eval, RnsPoly};
 use hushnet_ring::Prg;
 use linear::Stage;
 use raise::Raise;
@@ -42,13 +41,14 @@ pub struct Bootstrapper {
     evaluator: Evaluator,
     encoder: Encoder,
     raise: Raise,
-    /// Signs that slots are multiplied by before, so that no message has large coefficients.
-    signs: Vec<f64>,
+    /// What slots are multiplied by before: see [`phases`].
+    phases: Vec<Complex>,
     to_coefficients: Vec<Stage>,
     to_slots: Vec<Stage>,
-    /// i in every slot, as a polynomial: X^(N/2).
-    imaginary: RnsPoly<Eval>,
 }
+
+/// Bound of magnitudes of [`phases`], which are 1 but for roundings.
+const PHASE: f64 = 1.0 + 1e-12;
 
 /// What slots within a bound are divided by to be within 1: a power of two, at least 1.
 #[must_use]
@@ -56,14 +56,26 @@ pub fn size_of(bound: f64) -> f64 {
     bound.max(1.0).log2().ceil().exp2()
 }
 
-/// Random signs that repeat after n slots: public, from the parameters.
-fn signs(params: &BootstrapParams) -> Vec<f64> {
+/// What real slots are multiplied by, all of magnitude 1, after n slots again. Random signs (public, from the parameters), so that no message has large
+/// coefficients. And `zeta_j^(-1/2)`, zeta_j the root that slot j is a value at: real slots z times that are a polynomial with `m_(2n-1-k) = -m_k`, of
+/// which n coefficients say everything, `z_j = 2 Re(zeta_j^(1/2) sum_(k < n) m_k zeta_j^k)`.
+fn phases(params: &BootstrapParams) -> Vec<Complex> {
     let mut key = [0; 16];
     key.copy_from_slice(&params.params.hash()[..16]);
-    let mut words = vec![0u64; params.spec.slots];
+    let n = params.spec.slots;
+    let mut words = vec![0u64; n];
     Prg::from_seed(key).untracked().fill_words(&mut words);
-    let own = words.iter().map(|w| if w >> 63 == 0 { 1.0 } else { -1.0 });
-    own.cycle().take(params.params.slots()).collect()
+    let mut power = 1usize;
+    let own: Vec<Complex> = words
+        .iter()
+        .map(|w| {
+            let sign = if w >> 63 == 0 { 1.0 } else { -1.0 };
+            let half = std::f64::consts::PI * power as f64 / (4 * n) as f64;
+            power = power * 5 % (4 * n);
+            Complex { re: sign * half.cos(), im: -sign * half.sin() }
+        })
+        .collect();
+    own.iter().cycle().take(params.params.slots()).copied().collect()
 }
 
 impl Bootstrapper {
@@ -83,18 +95,14 @@ impl Bootstrapper {
             turned,
             sine,
         };
-        let top = EncodeAt { level: ckks.max_level(), scale: 1.0, bound: 1.0 };
-        let imaginary = vec![Complex { re: 0.0, im: 1.0 }; ckks.slots()];
-        let imaginary = encoder.encode_complex(&imaginary, top)?.poly.clone();
         Ok(Self {
             evaluator: Evaluator::new(ckks),
             raise: Raise::new(ckks)?,
-            signs: signs(params),
+            phases: phases(params),
             design,
             encoder,
             to_coefficients,
             to_slots,
-            imaginary,
         })
     }
 
@@ -120,6 +128,7 @@ impl Bootstrapper {
     /// bound (and 1) before, and multiplied by it behind, which is exact.
     ///
     /// Slots must repeat after [`BootstrapSpec::slots`], and the message must not have been chosen with the signs in mind (the signs are public).
+    /// Imaginary parts of slots are dropped.
     ///
     /// # Errors
     /// [`CkksError::ForeignParams`], [`CkksError::Parts`], [`CkksError::LevelTooLow`] below level 2, [`CkksError::BadScale`] for a scale that leaves the
@@ -152,7 +161,7 @@ impl Bootstrapper {
         Evaluator::pair("a bootstrap", c)?;
         keys.serve(&self.design.params)?;
         let size = size_of(c.bound);
-        let entry = self.enter(c, size)?;
+        let entry = self.enter(c, size, keys)?;
         see("enter", &entry);
         let raised = self.raise.apply(
             e,
@@ -171,14 +180,11 @@ impl Bootstrapper {
         see("sine", &y);
         let mut out = e.relabel(y, message_factor(&self.design.params))?;
         out.bound = self.design.coefficient_bound();
-        for (i, stage) in self.to_slots.iter().enumerate() {
-            out = stage.apply(e, &out, keys.galois, (out.bound * stage.shape.norm()).min(1.0))?;
-            if i == 0 && self.design.params.sparse() {
-                let other = e.rotate(&out, self.design.params.spec.slots as i64, keys.galois)?;
-                e.add_assign(&mut out, &other)?;
-            }
+        for stage in &self.to_slots {
+            out = stage.apply(e, &out, keys.galois, out.bound * stage.shape.norm())?;
         }
         let out = e.rotate(&out, self.design.rest(), keys.galois)?;
+        let out = e.add(&out, &e.conjugate(&out, keys.galois)?)?;
         see("to slots", &out);
         let fresh = self.design.params.fresh_scale();
         let whole = self.encoder.encode_scalar(size, out.level, 1.0)?;
@@ -189,17 +195,19 @@ impl Bootstrapper {
         Ciphertext { sd, ..out }.with_bound(c.bound)
     }
 
-    /// Under signs, at level 1, its scale that of messages modulo q_0, slots within 1.
-    fn enter(&self, c: &Ciphertext, size: f64) -> Result<Ciphertext, CkksError> {
+    /// Real parts times [`phases`], at level 1, the scale that of messages modulo q_0, slots within 1.
+    fn enter(&self, c: &Ciphertext, size: f64, keys: BootstrapKeys<'_>) -> Result<Ciphertext, CkksError> {
         let level = self.design.params.entry_level();
         let c = self.evaluator.drop_to(c, level)?;
+        let twice = self.evaluator.add(&c, &self.evaluator.conjugate(&c, keys.galois)?)?;
+        let c = self.evaluator.relabel(twice, 0.5)?;
         let scale = self.design.params.entry_scale() * self.design.params.params.data_prime(1) as f64
             / (c.scale * size);
         if scale < f64::from(1 << 20) {
             return Err(CkksError::BadScale);
         }
-        let signs = self.encoder.encode(&self.signs, EncodeAt { level, scale, bound: 1.0 })?;
-        let product = self.evaluator.mul_plain(&c, &signs)?;
+        let phases = self.encoder.encode_complex(&self.phases, EncodeAt { level, scale, bound: PHASE })?;
+        let product = self.evaluator.mul_plain(&c, &phases)?;
         let c = self.evaluator.rescale(&product)?;
         Ok(Ciphertext { scale: self.design.params.entry_scale(), bound: c.bound / size, ..c })
     }
@@ -217,40 +225,11 @@ impl Bootstrapper {
         Ok(c)
     }
 
-    /// `i c` or `-i c`, exactly.
-    fn quarter(&self, c: &Ciphertext, back: bool) -> Result<Ciphertext, CkksError> {
-        let (basis, range) =
-            (self.design.params.params.basis(), self.design.params.params.data_range(c.level));
-        let mut out = c.clone_header();
-        for p in &c.parts {
-            let mut turned = basis.product(range.clone(), p, &self.imaginary)?;
-            if back {
-                basis.neg_assign(&mut turned)?;
-            }
-            out.parts.push(turned);
-        }
-        Ok(out)
-    }
-
-    /// Coefficients over q_0, without their integers, times 2 pi: real and imaginary parts as they came.
+    /// Coefficients over q_0, without their integers, times 2 pi: those of [`phases`], which real parts are.
     fn reduced(&self, z: &Ciphertext, keys: BootstrapKeys<'_>) -> Result<Ciphertext, CkksError> {
         let e = &self.evaluator;
-        let conjugate = e.conjugate(z, keys.galois)?;
-        let real = self.fraction(e.add(z, &conjugate)?, keys)?;
-        if self.design.params.sparse() {
-            return Ok(real);
-        }
-        let imaginary = self.quarter(&e.sub(z, &conjugate)?, true)?;
-        let imaginary = self.fraction(imaginary, keys)?;
-        let sd = real.sd;
-        let sum = e.add(&real, &self.quarter(&imaginary, false)?)?;
-        // Real and imaginary errors lie in different parts of a slot.
-        Ok(Ciphertext { sd, ..sum })
-    }
-
-    fn fraction(&self, mut u: Ciphertext, keys: BootstrapKeys<'_>) -> Result<Ciphertext, CkksError> {
-        // The parts that are added have one error each, in different places of the embedding.
-        u.bound = 1.0;
+        let u = e.add(z, &e.conjugate(z, keys.galois)?)?;
+        let u = Ciphertext { bound: 1.0, ..u };
         let relative = u.sd / u.scale;
         let top: Level = u.level;
         let mut machine =

@@ -72,28 +72,29 @@ impl Machine for Model<'_> {
         let at = each(q, t, |x, y| x * y);
         Ok(self.step(q.depth.max(t.depth), q.scale * t.scale, at, true))
     }
-    fn sum(&mut self, a: &Numbers, b: &Numbers) -> Result<Numbers, CkksError> {
-        Ok(Numbers { at: each(a, b, |x, y| x + y), ..*a })
-    }
-    fn leaf(
+    fn sum(
         &mut self,
+        products: &[(Numbers, &Numbers)],
         terms: &[(f64, &Numbers)],
         constant: f64,
         depth: usize,
         scale: f64,
     ) -> Result<Numbers, CkksError> {
-        let count = terms.first().map_or(0, |(_, t)| t.at.len());
-        let at = (0..count).map(|i| constant + terms.iter().map(|(c, t)| c * t.at[i]).sum::<f64>()).collect();
+        let count =
+            products.iter().map(|(q, _)| q).chain(terms.iter().map(|(_, t)| *t)).map(|v| v.at.len()).max();
+        let at = |i: usize| {
+            constant
+                + terms.iter().map(|(c, t)| c * t.at[i]).sum::<f64>()
+                + products.iter().map(|(q, t)| q.at[i] * t.at[i]).sum::<f64>()
+        };
+        let at = (0..count.unwrap_or(0)).map(at).collect();
         let raised = scale * self.prime(depth);
-        let mut out = self.step(depth - 1, raised, at, false);
+        let mut out = self.step(depth - 1, raised, at, !products.is_empty());
         out.scale = scale;
         Ok(out)
     }
     fn aim(&self, t: &Numbers, depth: usize, scale: f64) -> f64 {
         scale * self.prime(depth) / t.scale
-    }
-    fn scale(&self, v: &Numbers) -> f64 {
-        v.scale
     }
     fn sixth_and_one(&mut self, v: &Numbers) -> Result<Numbers, CkksError> {
         Ok(Numbers { at: v.at.iter().map(|x| x / 6.0 + 1.0).collect(), depth: v.depth, scale: v.scale * 6.0 })
@@ -161,7 +162,7 @@ pub(super) fn of_sine(params: &BootstrapParams, scale: f64) -> Result<SineError,
 }
 
 /// log2 of a bound of the probability that some integer of a bootstrap leaves the sine's range: `2 min_t E[exp(t S)] exp(-t (K + 1/2))` for each of the
-/// 2n coefficients, S a sum of `weight + 1` numbers uniform in [-1/2, 1/2] (`docs/bootstrapping.md`).
+/// n coefficients that are used, S a sum of `weight + 1` numbers uniform in [-1/2, 1/2] (`docs/bootstrapping.md`).
 #[must_use]
 pub(super) fn failure_bits(params: &BootstrapParams) -> f64 {
     let (terms, limit) = (params.spec.weight as f64 + 1.0, f64::from(params.spec.sine.range) + 0.5);
@@ -170,5 +171,5 @@ pub(super) fn failure_bits(params: &BootstrapParams) -> f64 {
     }
     let exponent = |t: f64| terms * ((t / 2.0).sinh() / (t / 2.0)).ln() - t * limit;
     let least = (1..4000).map(|k| exponent(f64::from(k) / 20.0)).fold(f64::INFINITY, f64::min);
-    least / std::f64::consts::LN_2 + 1.0 + (2.0 * params.spec.slots as f64).log2()
+    least / std::f64::consts::LN_2 + 1.0 + (params.spec.slots as f64).log2()
 }

@@ -33,13 +33,14 @@ impl Sine {
         self.degree.ilog2() as usize + 1 + self.doublings as usize + 2
     }
 
-    /// Products of two ciphertexts: powers up to half the degree and T_3, one a split of the polynomial, doublings, two for the arcsine.
+    /// Relinearisations: powers up to half the degree and T_3, one a sum of products of the polynomial, doublings, two for the arcsine.
     #[must_use]
     pub fn products(&self) -> usize {
         let log = self.degree.ilog2() as usize + 1;
-        // Leaves of four terms have one split less than they are; the deepest leaf is split once more.
-        let splits = 1 << (log - 2);
-        (log - 1) + 1 + splits + self.doublings as usize + 2
+        // A polynomial of 2^k terms, k > 3, is one sum whose quotients have 2^(k-1), .., 4 terms, the last ones leaves: 2^(k-3) sums in all.
+        // The deepest leaf is split once more.
+        let sums = (1 << (log - 3)) + 1;
+        (log - 1) + 1 + sums + self.doublings as usize + 2
     }
 
     /// Chebyshev coefficients of `cos(2 pi (K + 1/4) u / 2^r - pi / 2^(r+1))`, interpolated at 4 (degree + 1) nodes and cut off.
@@ -71,11 +72,10 @@ pub(super) trait Machine {
     ) -> Result<Self::V, CkksError>;
     /// `q t`, one level down.
     fn product(&mut self, q: &Self::V, t: &Self::V) -> Result<Self::V, CkksError>;
-    /// `a + b`, at one level and scale.
-    fn sum(&mut self, a: &Self::V, b: &Self::V) -> Result<Self::V, CkksError>;
-    /// `c_0 + sum c_i v_i` at a depth, with a scale that [`Self::aim`] made.
-    fn leaf(
+    /// `c_0 + sum c_i v_i + sum q_j t_j` at a depth: with the scale that [`Self::aim`] made the q_j for, and one division (and relinearisation) in all.
+    fn sum(
         &mut self,
+        products: &[(Self::V, &Self::V)],
         terms: &[(f64, &Self::V)],
         constant: f64,
         depth: usize,
@@ -83,8 +83,6 @@ pub(super) trait Machine {
     ) -> Result<Self::V, CkksError>;
     /// The scale that a factor of `t` needs so that the product has `scale` at this depth.
     fn aim(&self, t: &Self::V, depth: usize, scale: f64) -> f64;
-    /// The scale of a value.
-    fn scale(&self, v: &Self::V) -> f64;
     /// `v / 6 + 1`, by scale alone.
     fn sixth_and_one(&mut self, v: &Self::V) -> Result<Self::V, CkksError>;
 }
@@ -116,21 +114,21 @@ fn evaluate<M: Machine>(
     depth: usize,
     scale: f64,
 ) -> Result<M::V, CkksError> {
-    if c.len() <= LEAF {
-        let terms = (1..c.len()).map(|i| Ok((c[i], powers.at(i)?))).collect::<Result<Vec<_>, CkksError>>()?;
-        if terms.iter().all(|(_, t)| m.depth(t) < depth) {
-            return m.leaf(&terms, c[0], depth, scale);
+    let (mut products, mut rest) = (Vec::new(), c.to_vec());
+    loop {
+        let terms = (1..rest.len().min(LEAF))
+            .map(|i| Ok((rest[i], powers.at(i)?)))
+            .collect::<Result<Vec<_>, CkksError>>()?;
+        if rest.len() <= LEAF && terms.iter().all(|(_, t)| m.depth(t) < depth) {
+            return m.sum(&products, &terms, rest[0], depth, scale);
         }
+        let top = 1 << (rest.len() - 1).ilog2();
+        let (q, r) = split(&rest, top);
+        let t = powers.at(top)?;
+        let wanted = m.aim(t, depth, scale);
+        products.push((evaluate(m, powers, &q, depth - 1, wanted)?, t));
+        rest = r;
     }
-    let top = 1 << (c.len() - 1).ilog2();
-    let (q, r) = split(c, top);
-    let t = powers.at(top)?;
-    let wanted = m.aim(t, depth, scale);
-    let q = evaluate(m, powers, &q, depth - 1, wanted)?;
-    let product = m.product(&q, t)?;
-    let reached = m.scale(&product);
-    let r = evaluate(m, powers, &r, depth, reached)?;
-    m.sum(&product, &r)
 }
 
 /// `2 pi (x - round(x))` up to its fifth power, from u; `scale` is that of the interpolant's value.

@@ -3,6 +3,7 @@
 use super::dft;
 use super::*;
 use std::collections::BTreeMap;
+use std::f64::consts::SQRT_2;
 
 use crate::batch::TAIL;
 use crate::ckks::client::{KeyGenerator, SecretKey};
@@ -95,6 +96,10 @@ impl World {
     }
 }
 
+fn real_parts(v: &[Complex]) -> Vec<Complex> {
+    v.iter().map(|z| Complex { re: z.re, im: 0.0 }).collect()
+}
+
 fn rms(v: &[f64]) -> f64 {
     (v.iter().map(|x| x * x).sum::<f64>() / v.len() as f64).sqrt()
 }
@@ -111,7 +116,8 @@ fn bootstrapped_slots_are_what_they_were_within_the_derived_error() {
             let out = world.bootstrapper.apply(&c, world.keys.all()).unwrap();
             assert_eq!(out.level(), world.bootstrapper.params().fresh_level());
             assert_eq!(out.scale(), world.bootstrapper.params().fresh_scale());
-            let errors = world.errors(&out, &x);
+            // Imaginary parts are dropped.
+            let errors = world.errors(&out, &real_parts(&x));
             let (rms, sd) = (rms(&errors), out.noise() / out.scale());
             let worst = errors.iter().fold(0.0f64, |m, e| m.max(e.abs()));
             assert!(worst <= out.error_bound());
@@ -166,17 +172,23 @@ fn every_step_keeps_its_derived_error_on_a_thousand_samples() {
     let slots_of = |c: &Ciphertext| world.encoder.decode_complex(&world.secret.decrypt(c).unwrap()).unwrap();
     let (entry, raised, z) = (&seen["enter"], &seen["raise"], &seen["to coefficients"]);
     let q = raised.scale();
+    let halves = (world.encoder.params().ring_degree() as f64 / 2.0).sqrt();
 
-    let signed: Vec<Complex> =
-        x.iter().zip(&world.bootstrapper.signs).map(|(v, s)| dft::scaled(*v, *s)).collect();
-    let e = apart(&slots_of(entry), &signed);
+    let phases = &world.bootstrapper.phases;
+    let turned_away: Vec<Complex> = x.iter().zip(phases).map(|(v, z)| dft::scaled(*z, v.re)).collect();
+    let e = apart(&slots_of(entry), &turned_away);
     within("enter", &e, entry.noise() / entry.scale(), 16.0);
 
+    // Real slots are n coefficients and the same again, backwards and with the other sign.
+    let before = coefficients(&world, entry);
+    let off: Vec<f64> =
+        before.iter().zip(before.iter().rev()).map(|(a, b)| (a + b) * halves / SQRT_2).collect();
+    within("symmetry", &off, entry.noise(), 16.0);
+
     // Modulo q_0 nothing has happened but the error of two key switches; what was added are small multiples of q_0.
-    let (before, after) = (coefficients(&world, entry), coefficients(&world, raised));
+    let after = coefficients(&world, raised);
     let whole: Vec<f64> = before.iter().zip(&after).map(|(b, a)| ((a - b) / q).round()).collect();
     let off: Vec<f64> = before.iter().zip(&after).zip(&whole).map(|((b, a), w)| a - b - w * q).collect();
-    let halves = (world.encoder.params().ring_degree() as f64 / 2.0).sqrt();
     let e: Vec<f64> = off.iter().map(|d| d * halves).collect();
     within("raise", &e, raised.noise(), 32.0);
     let spread = rms(&whole).powi(2);
@@ -201,15 +213,18 @@ fn every_step_keeps_its_derived_error_on_a_thousand_samples() {
     };
     let y = &seen["sine"];
     let expected: Vec<Complex> =
-        slots_of(z).iter().map(|v| Complex { re: fraction(v.re), im: fraction(v.im) }).collect();
+        slots_of(z).iter().map(|v| Complex { re: fraction(v.re), im: 0.0 }).collect();
     within("sine", &apart(&slots_of(y), &expected), y.noise() / y.scale(), 64.0);
     assert!((y.scale() / world.bootstrapper.design.sine.scale - 1.0).abs() < 1e-12);
 
     let forward = dft::factors(spec.slots, &spec.to_slots, false);
-    let coefficients = turned(&slots_of(y), pending);
+    let coefficients = turned(&real_parts(&slots_of(y)), pending);
     let slots = through(&forward, coefficients, message_factor(world.bootstrapper.params()));
-    let slots: Vec<Complex> =
-        slots.iter().zip(&world.bootstrapper.signs).map(|(v, s)| dft::scaled(*v, *s)).collect();
+    let slots: Vec<Complex> = slots
+        .iter()
+        .zip(phases)
+        .map(|(v, z)| Complex { re: 2.0 * (v.re * z.re + v.im * z.im), im: 0.0 })
+        .collect();
     let out = &seen["to slots"];
     let mut own = slots_of(out);
     own.iter_mut()
