@@ -152,7 +152,8 @@ $(ZIG)/.installed:
 	@$(PYTHON) -m venv $(ZIG) && $(ZIG)/bin/pip install -q --disable-pip-version-check "maturin>=1.8,<2" "ziglang>=0.13"
 	@touch $@
 
-wheels: $(ZIG)/.installed $(NEEDS_CARGO)
+# Each has the browser's page (`make web`), which `hushnet serve --web` shows.
+wheels: $(ZIG)/.installed $(NEEDS_CARGO) web
 	@rm -rf target/wheels
 	@set -e; export PATH="$(abspath $(ZIG))/bin:$$PATH" VIRTUAL_ENV="$(abspath $(ZIG))"; \
 	for target in $(WHEEL_TARGETS); do \
