@@ -101,7 +101,13 @@ def _left(result: hushnet.Result) -> str:
     """The rows that left a planned range, in a sentence."""
     rows, error = result.out_of_range, result.range_error
     named = ", ".join(map(str, rows[:20])) + (", ..." if len(rows) > 20 else "")
-    first = f" The first is {error.value:.6g} in '{error.tensor}' of row {error.image}." if error else ""
+    first = ""
+    if error is not None and error.given is not None and error.position is not None:
+        # a name of the plan's says nothing to a user who knows the inputs
+        place = ", ".join(map(str, error.position))
+        first = f" The first is {error.given:.6g}, input '{error.input}' at [{place}] of row {error.image}."
+    elif error is not None:
+        first = f" The first is {error.value:.6g} in '{error.tensor}' of row {error.image}."
     left = (
         f"{len(rows)} of {result.trace['images']} rows left a planned range and may have wrong answers: {named}.{first}"
     )
