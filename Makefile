@@ -205,13 +205,15 @@ web-kernels: $(NEEDS_CARGO)
 		cargo test -q -p hushnet-ring --lib --target wasm32-wasip1 --profile $(PROFILE) --locked -- --test-threads 1 --skip rns::buffer; \
 	else echo "== no standard library for wasm32-wasip1, and rustup brings none here: tests of the ring inside of WebAssembly are left out"; fi
 
-# The documentation site, in out/docs: strict, a link that leads nowhere is an error. Its tools have an environment of their own.
+# The documentation site, in out/docs, with rustdoc's pages under rust/: strict, a link that leads nowhere is an error. Its tools have an environment of their own.
 out/.docs: docs/requirements.txt
 	@echo "== tools of the documentation site in out/.docs"
 	@$(PYTHON) -m venv $@ && $@/bin/pip install -q --disable-pip-version-check -r $< && touch $@
 
-docs: out/.docs
+docs: out/.docs $(NEEDS_CARGO)
 	@NO_MKDOCS_2_WARNING=1 out/.docs/bin/mkdocs build --strict
+	@RUSTDOCFLAGS="-D warnings" cargo doc -q $(foreach crate,ring matmul rlwe layers mpc runtime,-p hushnet-$(crate)) --no-deps --profile $(PROFILE) --locked
+	@rm -rf out/docs/rust && cp -r target/doc out/docs/rust
 	@echo "== the site is in out/docs"
 
 # Every benchmark in its smallest size, as many at a time as there are cores.

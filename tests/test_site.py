@@ -94,6 +94,18 @@ def test_the_catalogue_names_every_exception_with_its_fields_and_every_exit_code
     assert codes == re.findall(r"^\| (\d+) \|", (ROOT / "docs/command-line.md").read_text(), re.MULTILINE)
 
 
+def test_the_rust_page_leads_to_every_crate_of_the_product_and_make_docs_builds_these() -> None:
+    text = (ROOT / "docs/rust-api.md").read_text()
+    named = re.findall(r'<a href="rust/(\w+)/index.html">`([\w-]+)`</a>', text)
+    assert all(folder == crate.replace("-", "_") for folder, crate in named)
+    # the bindings and the page's client have APIs of other languages, and the ledger has tests alone
+    folders = {p.parent.name for p in ROOT.glob("crates/*/Cargo.toml")} - {"python", "wasm", "masks"}
+    assert {crate for _, crate in named} == {f"hushnet-{name}" for name in folders}
+    recipe = re.search(r"^docs:.*?\n\n", (ROOT / "Makefile").read_text(), re.M | re.S)
+    assert recipe and set(re.search(r"foreach crate,([\w ]+),", recipe[0])[1].split()) == folders
+    assert "cp -r target/doc out/docs/rust" in recipe[0]
+
+
 def test_the_wheel_needs_none_of_the_sites_packages() -> None:
     assert "mkdocs" not in (ROOT / "pyproject.toml").read_text()
     # MkDocs counts no warnings where it is quiet
