@@ -23,7 +23,7 @@ STAND_INS = "published"
 SETTINGS = {"manifest-path": "crates/python/Cargo.toml", "module-name": "hushnet._native", "python-source": "python"}
 # Of `hushnet serve --web`: files that `make web` puts into the package, and a checkout need not have.
 PAGE = tuple(
-    f"hushnet/web/{n}" for n in ("index.html", "page.js", "hushnet/index.js", "hushnet/wasm/hushnet_wasm.wasm")
+    f"hushnet/web/{n}" for n in ("index.html", "page.js", "hushnet/index.js", "hushnet/wasm/hushnet_wasm_bg.wasm")
 )
 
 _FUNCTION = re.compile(r"wrap_pyfunction!\(\s*(?:\w+::)*(\w+)")

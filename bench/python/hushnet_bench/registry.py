@@ -168,8 +168,10 @@ def render(result: dict[str, Any]) -> Any:
 
 # what some benchmarks have beside `quick` and `threads`
 _OPTIONS = ("size", "batch", "cases", "peers", "seconds", "keep")
+# from so many times on between shortest and longest bar, axes are logarithmic
+WIDE = 30
 # of rows, in the order of what tells most
-_TIMES = ("microseconds_per_element", "seconds")
+_TIMES = ("busier_party_microseconds", "microseconds_per_element", "seconds")
 _BYTES = ("bytes_per_element", "bytes_per_relu", "bytes_per_image", "megabytes_per_image", "bytes")
 
 
@@ -193,18 +195,23 @@ def plot(result: dict[str, Any], path: Path, value: str | None = None) -> None:
     from matplotlib import pyplot
 
     keys = [value] if value else _plotted(result["rows"])
-    rows = [r for r in result["rows"] if any(r.get(key) for key in keys)]
-    labels = [f"{r['case']}\n{r['method']}" for r in rows]
+    rows = [r for r in result["rows"] if all(r.get(key) for key in keys)]
+    # what all rows have is said once
+    methods = {r["method"] for r in rows}
+    labels = [r["case"] if len(methods) == 1 else f"{r['case']}\n{r['method']}" for r in rows]
+    about = f", {next(iter(methods))}" if len(methods) == 1 else ""
     with pyplot.rc_context({"svg.hashsalt": "hushnet", "svg.fonttype": "none"}):
         figure, axes = pyplot.subplots(
             1, len(keys), figsize=(4 + 4 * len(keys), 0.5 * len(rows) + 1.5), sharey=True, squeeze=False
         )
         for axis, key, colour in zip(axes[0], keys, ("#2a6f97", "#bc6c25")):
-            axis.barh(labels, [r.get(key) or 0 for r in rows], color=colour)
-            axis.set_xscale("log")
+            lengths = [r[key] for r in rows]
+            axis.barh(labels, lengths, color=colour)
+            # bars of about one size are compared by their lengths
+            axis.set_xscale("log" if max(lengths, default=1) > WIDE * min(lengths, default=1) else "linear")
             axis.set_xlabel(key.replace("_", " "))
         axes[0, 0].invert_yaxis()
-        figure.suptitle(f"{result['name']} ({result['threads']} thread(s), {result['machine']['cpu']})")
+        figure.suptitle(f"{result['name']}{about} ({result['threads']} thread(s), {result['machine']['cpu']})")
         figure.tight_layout()
         figure.savefig(path, dpi=120, metadata={"Date": None} if Path(path).suffix == ".svg" else None)
         pyplot.close(figure)
