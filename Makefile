@@ -62,14 +62,15 @@ $(VENV)/.benchmarks: $(VENV)/.built $(BENCH_SOURCES)
 	@touch $@
 
 # With a wheel that fits (HUSHNET_WHEEL, or target/wheels where no source is newer) nothing is compiled (tests/wheels/fitting.py).
+# Bytecode of modules that the demo imports is made as it imports them: for all of SciPy and SymPy it takes pip longer than the demo takes.
 demo:
 	@test -n "$(PYTHON)" || { echo "Python 3.10 or newer is needed"; exit 1; }
 	@wheel=$$($(PYTHON) tests/wheels/fitting.py target/wheels Cargo.toml pyproject.toml crates python) || exit 1; \
 	if [ -n "$$wheel" ]; then \
 		echo "== $$wheel into out/.demo"; \
 		{ [ -x out/.demo/bin/python ] || $(PYTHON) -m venv out/.demo; } && \
-		out/.demo/bin/pip install -q --disable-pip-version-check --force-reinstall --no-deps "$$wheel" && \
-		out/.demo/bin/pip install -q --disable-pip-version-check "hushnet[demo] @ file://$$wheel" && \
+		out/.demo/bin/pip install -q --disable-pip-version-check --no-compile --force-reinstall --no-deps "$$wheel" && \
+		out/.demo/bin/pip install -q --disable-pip-version-check --no-compile "hushnet[demo] @ file://$$wheel" && \
 		out/.demo/bin/hushnet demo --out out/demo; \
 	else $(MAKE) --no-print-directory $(VENV)/.built && $(BIN)/hushnet demo --out out/demo; fi
 
