@@ -62,14 +62,15 @@ $(VENV)/.benchmarks: $(VENV)/.built $(BENCH_SOURCES)
 	@touch $@
 
 # With a wheel that fits (HUSHNET_WHEEL, or target/wheels where no source is newer) nothing is compiled (tests/wheels/fitting.py).
+# Bytecode of modules that the demo imports is made as it imports them: for all of SciPy and SymPy it takes pip longer than the demo takes.
 demo:
 	@test -n "$(PYTHON)" || { echo "Python 3.10 or newer is needed"; exit 1; }
 	@wheel=$$($(PYTHON) tests/wheels/fitting.py target/wheels Cargo.toml pyproject.toml crates python) || exit 1; \
 	if [ -n "$$wheel" ]; then \
 		echo "== $$wheel into out/.demo"; \
 		{ [ -x out/.demo/bin/python ] || $(PYTHON) -m venv out/.demo; } && \
-		out/.demo/bin/pip install -q --disable-pip-version-check --force-reinstall --no-deps "$$wheel" && \
-		out/.demo/bin/pip install -q --disable-pip-version-check "hushnet[demo] @ file://$$wheel" && \
+		out/.demo/bin/pip install -q --disable-pip-version-check --no-compile --force-reinstall --no-deps "$$wheel" && \
+		out/.demo/bin/pip install -q --disable-pip-version-check --no-compile "hushnet[demo] @ file://$$wheel" && \
 		out/.demo/bin/hushnet demo --out out/demo; \
 	else $(MAKE) --no-print-directory $(VENV)/.built && $(BIN)/hushnet demo --out out/demo; fi
 
@@ -152,7 +153,8 @@ $(ZIG)/.installed:
 	@$(PYTHON) -m venv $(ZIG) && $(ZIG)/bin/pip install -q --disable-pip-version-check "maturin>=1.8,<2" "ziglang>=0.13"
 	@touch $@
 
-wheels: $(ZIG)/.installed $(NEEDS_CARGO)
+# Each has the browser's page (`make web`), which `hushnet serve --web` shows.
+wheels: $(ZIG)/.installed $(NEEDS_CARGO) web
 	@rm -rf target/wheels
 	@set -e; export PATH="$(abspath $(ZIG))/bin:$$PATH" VIRTUAL_ENV="$(abspath $(ZIG))"; \
 	for target in $(WHEEL_TARGETS); do \
@@ -204,13 +206,15 @@ web-kernels: $(NEEDS_CARGO)
 		cargo test -q -p hushnet-ring --lib --target wasm32-wasip1 --profile $(PROFILE) --locked -- --test-threads 1 --skip rns::buffer; \
 	else echo "== no standard library for wasm32-wasip1, and rustup brings none here: tests of the ring inside of WebAssembly are left out"; fi
 
-# The documentation site, in out/docs: strict, a link that leads nowhere is an error. Its tools have an environment of their own.
+# The documentation site, in out/docs, with rustdoc's pages under rust/: strict, a link that leads nowhere is an error. Its tools have an environment of their own.
 out/.docs: docs/requirements.txt
 	@echo "== tools of the documentation site in out/.docs"
 	@$(PYTHON) -m venv $@ && $@/bin/pip install -q --disable-pip-version-check -r $< && touch $@
 
-docs: out/.docs
+docs: out/.docs $(NEEDS_CARGO)
 	@NO_MKDOCS_2_WARNING=1 out/.docs/bin/mkdocs build --strict
+	@RUSTDOCFLAGS="-D warnings" cargo doc -q $(foreach crate,ring matmul rlwe layers mpc runtime,-p hushnet-$(crate)) --no-deps --profile $(PROFILE) --locked
+	@rm -rf out/docs/rust && cp -r target/doc out/docs/rust
 	@echo "== the site is in out/docs"
 
 # Every benchmark in its smallest size, as many at a time as there are cores.

@@ -18,6 +18,8 @@ import hushnet
 import numpy as np
 import pytest
 from hushnet import data, webpage, zoo
+from sklearn.datasets import load_iris
+from sklearn.linear_model import LogisticRegression
 
 from tests.chromium import Page, program
 from tests.test_web import WEB, built  # noqa: F401
@@ -204,9 +206,29 @@ def test_the_server_gives_these_files_and_no_others(page_files: Path, tmp_path: 
 def test_the_page_is_told_public_facts_and_the_operators_words(page_files: Path) -> None:
     model, _ = compiled("two-party")
     image = {"name": "image", "shape": [1, 28, 28]}
-    facts = [{"name": "digits", "trust": "two-party", "inputs": [image]}]
-    assert about({"digits": model.plan}, DIGITS) == {**DIGITS, "models": facts}
+    facts = {"name": "digits", "trust": "two-party", "inputs": [image], "classes": {}}
+    assert about({"digits": model.plan}, DIGITS) == {**DIGITS, "models": [facts]}
     assert about({"digits": model.plan}, None, hidden=True) == {"title": "Ask a private question", "models": []}
+
+
+def test_a_page_that_nobody_describes_names_the_classes_of_the_plan(browser: str, tmp_path: Path) -> None:
+    x, y = load_iris(return_X_y=True)
+    names = np.array(["setosa", "versicolor", "virginica"])[y]
+    for target, of, wanted in ((names, "columns", names[-1]), (np.where(y == 2, "yes", "no"), None, "yes")):
+        fitted = LogisticRegression(max_iter=500).fit(x, target)
+        model = hushnet.from_sklearn(fitted, calibration=x, trust="client-aided", batch=1)
+        assert hushnet.run(model, x[-1:]).label[0] == wanted
+        (told,) = about({"iris": model.plan}, None)["models"]
+        (found,) = told["classes"].values()
+        assert sorted(found["names"]) == sorted(set(target)) and of in (found["of"], None)
+        with served(tmp_path, model, described={}) as server, Page(server["page"]) as page:
+            page.wait("document.querySelector('textarea')")
+            page.value("document.querySelector('textarea').focus()")
+            page.call("Input.insertText", text=" ".join(map(str, x[-1])))
+            page.value("document.querySelector('#ask').click()")
+            page.wait("document.body.dataset.done === '1'", 120)
+            assert page.value("document.querySelector('.big').textContent") == wanted
+            assert page.problems() == []
 
 
 def about(*given: Any, **options: Any) -> Any:

@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import importlib
 import pkgutil
+from dataclasses import replace
 from pathlib import Path
 
 import hushnet
 import numpy as np
 import pytest
+from hushnet.cli.main import app
 from hushnet.graph import Dense, Graph, Linear, Op
 from hushnet.planner import compile
+from typer.testing import CliRunner
 
 ROOT = Path(__file__).parent.parent
 
@@ -108,3 +111,35 @@ def test_rows_values_and_limits_of_a_range_are_fields() -> None:
     assert isinstance(error, hushnet.RangeError) and result.out_of_range == (1,)
     assert (error.image, error.element, error.affected, error.images) == (1, 2, [1], 1)
     assert error.value == pytest.approx(7.0) and error.bound == pytest.approx(1.0) and error.low == pytest.approx(0.0)
+    assert (error.input, error.position, error.given) == ("x", (2,), pytest.approx(7.0))
+
+
+@pytest.mark.parametrize("trust", ["client-aided", "two-party", "non-interactive"])
+def test_what_left_its_range_is_named_as_the_user_knows_it(trust: str, tmp_path: Path) -> None:
+    """Columns are picked and scaled in front of the first layer: 'fixed 1' is nothing that a user has passed."""
+    graph = squares(1)
+    graph.shapes |= {"x": (6,), "picked": (4,), "scaled": (4,)}
+    first = Op("pick", "gather", ["x"], "picked", {"axis": 0, "indices": [5, 0, 3, 1]})
+    scale = Op("scale", "channel_scale", ["picked"], "scaled", {"factor": [8.0, 1.0, 2.0, 1.0]})
+    graph.nodes[0] = replace(graph.nodes[0], input="scaled")
+    graph.nodes[:0], graph.inputs = [first, scale], ["x"]
+    x = np.random.default_rng(0).uniform(-1, 1, (50, 6))
+    kind = {"engine": "packed"} if trust == "non-interactive" else {}
+    model = hushnet.Model(compile(graph, trust=trust, batch=1, calibration=x, **kind))
+    rows = x[:3].copy()
+    rows[2, 3] = -40.0
+    results = [hushnet.run(model, rows, transport="pipe")]
+    server = hushnet.serve(model)
+    with hushnet.connect(f"hush://127.0.0.1:{server.port}") as connection:
+        results.append(connection.infer(rows))
+    server.stop()
+    for result in results:
+        error = result.range_error
+        assert isinstance(error, hushnet.RangeError) and result.out_of_range == (2,)
+        assert (error.input, error.position, error.given, error.image) == ("x", (3,), -40.0, 2)
+        assert "input 'x' at [3], -40" in str(error) or error.tensor == "x"
+    # the command says the same
+    model.save(tmp_path / "m.hush")
+    np.save(tmp_path / "x.npy", rows)
+    said = CliRunner().invoke(app, ["run", str(tmp_path / "m.hush"), str(tmp_path / "x.npy")]).output
+    assert "The first is -40, input 'x' at [3] of row 2." in " ".join(said.split())

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib.util
 import inspect
+import json
 import posixpath
 import re
 from pathlib import Path
@@ -12,17 +13,24 @@ from types import ModuleType
 import hushnet
 import pytest
 
+from tests import site_figures
+
 ROOT = Path(__file__).parent.parent
 
 
-@pytest.fixture(scope="module")
-def hooks() -> ModuleType:
+def loaded_hooks() -> ModuleType:
     """What MkDocs asks while it builds."""
     spec = importlib.util.spec_from_file_location("hooks", ROOT / "docs/site/hooks.py")
     assert spec is not None and spec.loader is not None
     module = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(module)
     return module
+
+
+@pytest.fixture(scope="module")
+def hooks() -> ModuleType:
+    """As :func:`loaded_hooks`."""
+    return loaded_hooks()
 
 
 def nav() -> list[str]:
@@ -94,7 +102,33 @@ def test_the_catalogue_names_every_exception_with_its_fields_and_every_exit_code
     assert codes == re.findall(r"^\| (\d+) \|", (ROOT / "docs/command-line.md").read_text(), re.MULTILINE)
 
 
+def test_the_rust_page_leads_to_every_crate_of_the_product_and_make_docs_builds_these() -> None:
+    text = (ROOT / "docs/rust-api.md").read_text()
+    named = re.findall(r'<a href="rust/(\w+)/index.html">`([\w-]+)`</a>', text)
+    assert all(folder == crate.replace("-", "_") for folder, crate in named)
+    # the bindings and the page's client have APIs of other languages, and the ledger has tests alone
+    folders = {p.parent.name for p in ROOT.glob("crates/*/Cargo.toml")} - {"python", "wasm", "masks"}
+    assert {crate for _, crate in named} == {f"hushnet-{name}" for name in folders}
+    recipe = re.search(r"^docs:.*?\n\n", (ROOT / "Makefile").read_text(), re.M | re.S)
+    assert recipe and set(re.search(r"foreach crate,([\w ]+),", recipe[0])[1].split()) == folders
+    assert "cp -r target/doc out/docs/rust" in recipe[0]
+
+
 def test_the_wheel_needs_none_of_the_sites_packages() -> None:
     assert "mkdocs" not in (ROOT / "pyproject.toml").read_text()
     # MkDocs counts no warnings where it is quiet
     assert "mkdocs build --strict\n" in (ROOT / "Makefile").read_text()
+
+
+def test_the_figures_of_the_site_tell_what_is_wrong(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert site_figures.main(["--json"]) == 0
+    told = json.loads(capsys.readouterr().out)
+    assert told["problems"] == [] and told["site"]["pages"] == told["site"]["pages_in_navigation"] > 30
+    assert told["explain_html"]["layers"] == 2 and told["explain_html"]["bytes"] < 100_000
+    monkeypatch.setattr(site_figures, "README_LINES", 10)
+    monkeypatch.setitem(site_figures.test_commands.RUN_BY, ("README.md", "python"), None)
+    assert site_figures.main(["--json"]) == 1
+    problems = json.loads(capsys.readouterr().out)["problems"]
+    assert problems == ["README.md (python)", f"README.md has {told['site']['readme_lines']} lines"]

@@ -12,6 +12,7 @@ from types import SimpleNamespace
 
 import pytest
 
+from tests.gates.wheel import PAGE
 from tests.test_deploy import parsed
 from tests.wheels import __main__ as command
 from tests.wheels import files, fitting, install, probe
@@ -32,6 +33,8 @@ def made(folder: Path, name: str = MANYLINUX, machine: int = 62, leave_out: str 
             inside = str(source.relative_to(ROOT / "python"))
             if source.suffix in (".py", ".pyi") and inside != leave_out:
                 archive.write(source, inside)
+        for page in set(PAGE) - {leave_out}:
+            archive.writestr(page, "")
         archive.writestr("hushnet/_native.abi3.so", elf(machine) + bytes(more))
     return path
 
@@ -44,6 +47,7 @@ def made(folder: Path, name: str = MANYLINUX, machine: int = 62, leave_out: str 
         ({"name": MANYLINUX.replace("cp310-abi3", "cp311-cp311")}, "no tag of an abi3 wheel"),
         ({"machine": 183}, "is for ELF machine 183, the tag says x86_64"),
         ({"leave_out": "hushnet/api.py"}, "hushnet/api.py is not in it"),
+        ({"leave_out": "hushnet/web/page.js"}, "hushnet/web/page.js is not in it (make web)"),
         ({"more": files.LIMIT}, "bytes, at most 12,000,000"),
     ],
 )
@@ -146,4 +150,7 @@ def test_the_recipes_of_other_systems_build_what_the_makefile_builds() -> None:
         commands = " ".join(step.get("run", "") for step in recipe["jobs"][job]["steps"])
         assert "maturin build" in commands and "--locked" in commands and "hushnet demo" in commands
         assert "python -m tests.gates.wheel" in commands
+        # they take the page that the first job has built
+        assert recipe["jobs"][job]["needs"] == "linux"
+        assert "python/hushnet/web" in str(recipe["jobs"][job]["steps"])
     assert "aarch64-apple-darwin" in text and "x86_64-pc-windows-msvc" in text

@@ -110,6 +110,8 @@ class RangeError(HushnetError, ValueError):
         low: the least value planned.
         answer: True when the server's answer decrypts to a value that no weights of the plan give, or to the noise
             that a ciphertext under other keys holds; the server, the connection or the keys are faulty.
+        input, position, given: where the value is made of one element of an input, that input's name, the element's
+            index in an image, and what was passed; "" and None where it is not.
         images: how many images have a value outside; ``affected``: which. 0 when nobody counted.
         values: how many values are outside, those that follow from earlier ones included.
     """
@@ -122,6 +124,9 @@ class RangeError(HushnetError, ValueError):
         self.value: float | None = None
         self.bound: float | None = None
         self.low: float | None = None
+        self.input = ""
+        self.position: tuple[int, ...] | None = None
+        self.given: float | None = None
         self.answer = False
         self.affected: list[int] = []
         self.images = self.values = 0

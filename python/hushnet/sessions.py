@@ -10,7 +10,7 @@ from typing import Any, Literal
 
 import numpy as np
 
-from hushnet import _native, planner
+from hushnet import _native, marks, planner
 from hushnet.arrays import named_inputs
 from hushnet.errors import InputError, RangeError, TransportError, asked
 from hushnet.model import Model, loaded
@@ -57,10 +57,10 @@ def run(
         raise InputError(f"network is for two-party plans; this one is {plan.trust}")
     if plan.trust == "two-party":
         transport = "pipe"
-    marks: list[RangeError] = []
+    found: list[RangeError] = []
     with asked():
         outputs, client, server = _native.run(
-            plan, inputs, threads=threads, progress=progress, transport=transport, network=_link(network), marks=marks
+            plan, inputs, threads=threads, progress=progress, transport=transport, network=_link(network), marks=found
         )
     trace = json.loads(client)
     if server is not None:
@@ -68,14 +68,19 @@ def run(
     if check:
         trace["polynomials"] = _reaches(model.plan, inputs)
         trace["out_of_range"] = [p for p in trace["polynomials"] if p["outside"]]
-    return _result(model.plan.document, outputs, trace, marks)
+    if found and plan.trust != "client-aided":
+        # as the client has it: names of public parts are neutral
+        marks.explain(found[0], model.plan.public_part().document, inputs)
+    elif found:
+        marks.explain(found[0], model.plan.document, inputs)
+    return _result(model.plan.document, outputs, trace, found)
 
 
 def _result(
-    document: Mapping[str, Any], outputs: dict[str, np.ndarray], trace: dict[str, Any], marks: list[RangeError]
+    document: Mapping[str, Any], outputs: dict[str, np.ndarray], trace: dict[str, Any], found: list[RangeError]
 ) -> Result:
     """A result with what the run has marked."""
-    mark = marks[0] if marks else None
+    mark = found[0] if found else None
     labelled = document["params"].get("two_party", {}).get("reveal") == "argmax"
     affected = tuple(mark.affected) if mark is not None else ()
     return Result(outputs, trace, _classes(document), affected, mark, labelled)
@@ -132,9 +137,11 @@ class Connection:
         trace has under ``prepared`` what these cost before: seconds and bytes that are no part of its own.
         """
         named = named_inputs(self.plan, x)
-        marks: list[RangeError] = []
-        outputs, text = self._client.infer(named, progress=progress, marks=marks)
-        return _result(self.plan, outputs, json.loads(text), marks)
+        found: list[RangeError] = []
+        outputs, text = self._client.infer(named, progress=progress, marks=found)
+        if found:
+            marks.explain(found[0], self.plan, named)
+        return _result(self.plan, outputs, json.loads(text), found)
 
     def prepare(self, count: int, *, progress: Progress | None = None) -> dict[str, Any]:
         """Prepares ``count`` inferences before their inputs are known; this client's half of them is kept in a folder.

@@ -47,7 +47,8 @@ def files(plans: Mapping[str, Plan], described: Mapping[str, Any] | None = None,
     """The page's files as the server holds them.
 
     Args:
-        plans: the plans that are served, by name. The page gets names, trust models, and names and shapes of inputs.
+        plans: the plans that are served, by name. The page gets names, trust models, names and shapes of
+            inputs, and names of classes.
         described: what the operator says of the input (:func:`read`).
         hidden: the page gets nothing of the plans: for a server whose clients need tokens.
 
@@ -79,7 +80,9 @@ def _models(plans: Mapping[str, Plan]) -> list[dict[str, Any]]:
         public = plans[name].public_part().document
         shapes = {t["id"]: t["shape"] for t in public["tensors"]}
         inputs = [{"name": i["name"], "shape": shapes[i["tensor"]]} for i in public["inputs"]]
-        told.append({"name": name, "trust": public["trust"], "inputs": inputs})
+        # names of classes, so that a page without a description says "setosa" and not "class 0"
+        classes = {o["name"]: o["classes"] for o in public["outputs"] if o.get("classes")}
+        told.append({"name": name, "trust": public["trust"], "inputs": inputs, "classes": classes})
     return told
 
 

@@ -9,10 +9,10 @@ import sys
 from typing import Any
 
 import pytest
-from hushnet import HushnetError, _native
+from hushnet import HushnetError, InputError, _native
 from hushnet.cli.main import app
 from hushnet_bench import cryptonets_relu, measure
-from hushnet_bench.registry import plot, render
+from hushnet_bench.registry import plot, render, run
 from typer.testing import CliRunner
 
 ROW = {"images": 8, "seconds": 1.0, "images_per_second": 8.0}
@@ -85,3 +85,29 @@ def test_the_picture_takes_rows_without_figures(monkeypatch: pytest.MonkeyPatch,
     }
     plot(result, tmp_path / "p.png")
     assert (tmp_path / "p.png").stat().st_size > 0
+
+
+def test_pictures_have_bytes_beside_speed_and_are_the_same_when_drawn_again(tmp_path: Any) -> None:
+    rows = [
+        {
+            "case": c,
+            "method": "m",
+            "seconds": 1.0,
+            "microseconds_per_element": 1.0 + i,
+            "bytes_per_element": 100.0 * (i + 1),
+        }
+        for i, c in enumerate(("sigmoid", "exp"))
+    ]
+    result = {"name": "smooth", "threads": 1, "machine": {"cpu": "c"}, "source": "s", "rows": rows}
+    for name in ("a.svg", "b.svg"):
+        plot(result, tmp_path / name)
+    drawn = (tmp_path / "a.svg").read_text()
+    assert "microseconds per element" in drawn and "bytes per element" in drawn and "sigmoid" in drawn
+    assert drawn == (tmp_path / "b.svg").read_text()
+
+
+def test_a_benchmark_without_an_option_says_so_in_the_words_of_the_command() -> None:
+    with pytest.raises(InputError, match=r"^Benchmark relu has no --peers: it has no options of its own\.$"):
+        run("relu", peers=["none"])
+    with pytest.raises(InputError, match=r"^Benchmark mobilenetv2 has no --cases: it takes --size, --batch\.$"):
+        run("mobilenetv2", cases=["a"])

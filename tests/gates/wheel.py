@@ -21,6 +21,10 @@ MEASURING = "bench"
 STAND_INS = "published"
 # What the source of a wheel's Python, and of its extension, is.
 SETTINGS = {"manifest-path": "crates/python/Cargo.toml", "module-name": "hushnet._native", "python-source": "python"}
+# Of `hushnet serve --web`: files that `make web` puts into the package, and a checkout need not have.
+PAGE = tuple(
+    f"hushnet/web/{n}" for n in ("index.html", "page.js", "hushnet/index.js", "hushnet/wasm/hushnet_wasm_bg.wasm")
+)
 
 _FUNCTION = re.compile(r"wrap_pyfunction!\(\s*(?:\w+::)*(\w+)")
 _CLASS = re.compile(r"add_class::<\s*(?:\w+::)*(\w+)")
@@ -89,6 +93,7 @@ def contents(root: Path, wheel: Path) -> list[str]:
                 not name.endswith("/")
                 and top == PACKAGE
                 and not name.startswith(f"{PACKAGE}/_native")
+                and name not in PAGE
                 and not (root / "python" / name).is_file()
             ):
                 out.append(f"{wheel.name}: {name} is not in python/{PACKAGE}")

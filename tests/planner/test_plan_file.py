@@ -220,3 +220,12 @@ def test_values_out_of_range_name_their_tensor(plan):
 def test_wrong_inputs_are_refused(plan, x, message):
     with pytest.raises(InputError, match=message):
         run(plan, x)
+
+
+def test_a_plan_above_the_limits_has_advice_for_who_compiles_it(plan):
+    # to raise a limit is for who reads a stranger's plan, and no option of compile does it
+    document = copy.deepcopy(plan.document)
+    document["tensors"][0]["shape"] = [1 << 20, 1 << 20]
+    with pytest.raises(PlanError, match=r"too large for any party: .* at most [\d,]+ are read.*images") as caught:
+        validate(Plan(document, plan.weights))
+    assert "trust the plan" not in str(caught.value) and "someone you trust" not in str(caught.value)

@@ -120,3 +120,33 @@ def test_factors_follow_from_the_calibration_data_and_change_nothing_over_the_re
         > 1
         > 100 * measure(wrong, exact).likely / measure(wrong, exact).span
     )
+
+
+@pytest.mark.parametrize("trust", ["client-aided", "two-party", "non-interactive"])
+@pytest.mark.parametrize("targets", [1, 3])
+def test_nothing_is_said_of_labels_that_a_regression_does_not_have(trust: str, targets: int) -> None:
+    b = Builder((6,), seed=4).dense(8).op("square").dense(targets)
+    # the targets of 30, 20, 10 on average stand in one order in every row
+    b.graph.nodes[-1].weight *= 0.1
+    b.graph.nodes[-1].bias[:] = [30.0, 20.0, 10.0][:targets]
+    graph, x = b.done(), np.random.default_rng(0).uniform(-1, 1, (60, 6))
+    plan = compile(graph, trust=trust, calibration=x, batch=8)
+    assert plan.predicted["calibration_rows"] == 60 and "agreement" not in plan.predicted
+    assert not any("label" in note for note in plan.document["notes"])
+    # of the same network as a classifier labels are the answers
+    labelled = compile(graph, trust=trust, calibration=x, batch=8, classes=(graph.outputs[0],))
+    assert labelled.predicted["agreement"] == 1.0
+    # one sign of a single number is no label either, where rows have both
+    if targets == 1:
+        b.graph.nodes[-1].bias[:] = 0.0
+        assert "agreement" not in compile(graph, trust=trust, calibration=x, batch=8).predicted
+
+
+def test_labels_that_change_are_told_whoever_names_them() -> None:
+    exact = np.array([[2.0, 1.0], [3.0, 1.0], [2.5, 2.4]])
+    assert not measure(exact, exact).told
+    flipped = exact.copy()
+    flipped[2] = flipped[2, ::-1]
+    assert measure(flipped, exact).told and measure(flipped, exact).agreement == pytest.approx(2 / 3)
+    assert measure(exact, np.array([[2.0, 1.0], [1.0, 3.0]]).repeat([2, 1], axis=0)).told
+    assert measure(exact, exact, squash="softmax").told and measure(exact, exact, labels=[0, 0, 0]).told

@@ -69,6 +69,8 @@ def problems(path: Path, root: Path = ROOT) -> list[str]:
             str(f.relative_to(package.parent)) for f in wanted if str(f.relative_to(root / "python")) not in names
         )
     out += [f"{path.name}: {name} is not in it" for name in absent]
+    lacking = sorted(name for name in wheel.PAGE if name not in names)
+    out += [f"{path.name}: {name} is not in it (make web)" for name in lacking]
     return out + wheel.contents(root, path)
 
 

@@ -3,10 +3,14 @@
 from __future__ import annotations
 
 import gzip
+import importlib
 import struct
+import subprocess
+import sys
 import tracemalloc
 from pathlib import Path
 
+import hushnet
 import numpy as np
 import pytest
 from hushnet import data
@@ -202,3 +206,19 @@ def test_synthetic_is_pinned_and_checked() -> None:
         data.synthetic((3,), -1, seed=0)
     with pytest.raises(DataError, match="seed is -1"):
         data.synthetic((3,), 1, seed=-1)
+
+
+def test_digits_are_read_from_the_file_of_scikit_learn_without_importing_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    from sklearn.datasets import load_digits
+
+    module = importlib.import_module("hushnet.data.digits")
+    bunch, rows = load_digits(), module._rows()
+    assert np.array_equal(rows[:, :-1], bunch.data) and np.array_equal(rows[:, -1], bunch.target)
+    program = "import sys; from hushnet import data; data.digits(); sys.exit('sklearn' in sys.modules)"
+    assert subprocess.run([sys.executable, "-c", program]).returncode == 0
+    # a release that keeps the file elsewhere, and none at all
+    monkeypatch.setattr(module.Path, "is_file", lambda _: False)
+    assert np.array_equal(module._rows(), rows)
+    monkeypatch.setattr(module.importlib.util, "find_spec", lambda _: None)
+    with pytest.raises(hushnet.DataError, match=r"pip install 'hushnet\[demo\]'"):
+        data.digits()

@@ -223,12 +223,16 @@ function softmax(values) {
 
 function answer(outputs, seconds, trace) {
   const shown = [];
-  const label = (i) => about.labels?.[i] ?? `class ${i}`;
   for (const [name, { shape, data }] of Object.entries(outputs)) {
     const values = Array.from(data);
+    // what the operator calls the classes, or the plan
+    const known = model.classes?.[name];
+    const label = (i) => String(about.labels?.[i] ?? known?.names[i] ?? `class ${i}`);
     if (Object.keys(outputs).length > 1) shown.push(make("h3", name));
     if (about.labels && values.length === 1 && about.labels.length > 2) {
       shown.push(big(label(values[0])));
+    } else if (values.length === 1 && known?.names.length && (known.of === "index" || known.of === "sign")) {
+      shown.push(big(label(known.of === "sign" ? Number(values[0] > 0) : Math.round(values[0]))));
     } else if (values.length > 1 && shape.length === 2 && values.length <= 100000 && about.scores !== "none") {
       const shares = about.scores === "logits" ? softmax(values) : values;
       const order = shares.map((_, i) => i).sort((a, b) => shares[b] - shares[a]).slice(0, 5);

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import os
 import platform
 from collections.abc import Callable, Iterator
@@ -130,13 +131,14 @@ def run(name: str, *, quick: bool = False, threads: int = 1, progress: Any = Non
     if name not in benchmarks:
         raise hushnet.InputError(f"no benchmark {name!r}: choose one of {', '.join(benchmarks)}.")
     benchmark = benchmarks[name]
+    parameters = inspect.signature(benchmark.run).parameters
+    takes = [option for option in _OPTIONS if option in parameters]
+    any_ = any(p.kind is p.VAR_KEYWORD for p in parameters.values())
+    if not any_ and (unknown := sorted(set(options) - set(parameters))):
+        has = f"takes {', '.join(f'--{option}' for option in takes)}" if takes else "has no options of its own"
+        raise hushnet.InputError(f"Benchmark {name} has no --{unknown[0]}: it {has}.")
     with pinned(threads):
-        try:
-            rows = benchmark.run(quick=quick, threads=threads, progress=progress, **options)
-        except TypeError as error:
-            if "unexpected keyword" in str(error):
-                raise hushnet.InputError(f"{name}: {error}") from error
-            raise
+        rows = benchmark.run(quick=quick, threads=threads, progress=progress, **options)
     return {
         "name": name,
         "machine": machine(),
@@ -164,6 +166,15 @@ def render(result: dict[str, Any]) -> Any:
     return table
 
 
+# what some benchmarks have beside `quick` and `threads`
+_OPTIONS = ("size", "batch", "cases", "peers", "seconds", "keep")
+# from so many times on between shortest and longest bar, axes are logarithmic
+WIDE = 30
+# of rows, in the order of what tells most
+_TIMES = ("busier_party_microseconds", "microseconds_per_element", "seconds")
+_BYTES = ("bytes_per_element", "bytes_per_relu", "bytes_per_image", "megabytes_per_image", "bytes")
+
+
 def _cell(value: Any) -> str:
     if value is None:
         return ""
@@ -173,7 +184,7 @@ def _cell(value: Any) -> str:
 
 
 def plot(result: dict[str, Any], path: Path, value: str | None = None) -> None:
-    """Bars of images per second (or seconds), or the benchmark's own picture."""
+    """Bars of images per second (or seconds) and of bytes where rows have them, or the benchmark's own picture."""
     own = registry()[result["name"]].plot
     if own is not None:
         own(result, path)
@@ -183,15 +194,30 @@ def plot(result: dict[str, Any], path: Path, value: str | None = None) -> None:
     matplotlib.use("Agg")
     from matplotlib import pyplot
 
-    key = value or ("images_per_second" if any("images_per_second" in r for r in result["rows"]) else "seconds")
-    rows = [r for r in result["rows"] if r.get(key)]
-    labels = [f"{r['case']}\n{r['method']}" for r in rows]
-    figure, axis = pyplot.subplots(figsize=(8, 0.5 * len(rows) + 1.5))
-    axis.barh(labels, [r[key] for r in rows], color="#2a6f97")
-    axis.set_xscale("log")
-    axis.set_xlabel(key.replace("_", " "))
-    axis.invert_yaxis()
-    axis.set_title(f"{result['name']} ({result['threads']} thread(s), {result['machine']['cpu']})")
-    figure.tight_layout()
-    figure.savefig(path, dpi=120)
-    pyplot.close(figure)
+    keys = [value] if value else _plotted(result["rows"])
+    rows = [r for r in result["rows"] if all(r.get(key) for key in keys)]
+    # what all rows have is said once
+    methods = {r["method"] for r in rows}
+    labels = [r["case"] if len(methods) == 1 else f"{r['case']}\n{r['method']}" for r in rows]
+    about = f", {next(iter(methods))}" if len(methods) == 1 else ""
+    with pyplot.rc_context({"svg.hashsalt": "hushnet", "svg.fonttype": "none"}):
+        figure, axes = pyplot.subplots(
+            1, len(keys), figsize=(4 + 4 * len(keys), 0.5 * len(rows) + 1.5), sharey=True, squeeze=False
+        )
+        for axis, key, colour in zip(axes[0], keys, ("#2a6f97", "#bc6c25")):
+            lengths = [r[key] for r in rows]
+            axis.barh(labels, lengths, color=colour)
+            # bars of about one size are compared by their lengths
+            axis.set_xscale("log" if max(lengths, default=1) > WIDE * min(lengths, default=1) else "linear")
+            axis.set_xlabel(key.replace("_", " "))
+        axes[0, 0].invert_yaxis()
+        figure.suptitle(f"{result['name']}{about} ({result['threads']} thread(s), {result['machine']['cpu']})")
+        figure.tight_layout()
+        figure.savefig(path, dpi=120, metadata={"Date": None} if Path(path).suffix == ".svg" else None)
+        pyplot.close(figure)
+
+
+def _plotted(rows: list[dict[str, Any]]) -> list[str]:
+    """What bars are drawn of: speed, and bytes where rows have them."""
+    speed = next((k for k in ("images_per_second", *_TIMES) if any(r.get(k) for r in rows)), "seconds")
+    return [speed, *(k for k in _BYTES if any(r.get(k) for r in rows))][:2]

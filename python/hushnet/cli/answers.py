@@ -86,7 +86,7 @@ def finish(
         first = np.array2string(value[0].ravel()[:10], precision=4)
         out.print(f"{name} {tuple(value.shape)}: first image {first}" + (f" -> {output}" if output else ""))
     for name, value in result.labels.items():
-        listed = ", ".join(str(v) for v in value[:10]) + (", ..." if len(value) > 10 else "")
+        listed = ", ".join(str(v) for v in value[:10]) + (f" and {len(value) - 10} more" if len(value) > 10 else "")
         out.print(f"Classes by {name}: {listed}.", highlight=False, markup=False)
 
 
@@ -100,8 +100,14 @@ def _pace(images: float | None) -> str:
 def _left(result: hushnet.Result) -> str:
     """The rows that left a planned range, in a sentence."""
     rows, error = result.out_of_range, result.range_error
-    named = ", ".join(map(str, rows[:20])) + (", ..." if len(rows) > 20 else "")
-    first = f" The first is {error.value:.6g} in '{error.tensor}' of row {error.image}." if error else ""
+    named = ", ".join(map(str, rows[:20])) + (f" and {len(rows) - 20} more" if len(rows) > 20 else "")
+    first = ""
+    if error is not None and error.given is not None and error.position is not None:
+        # a name of the plan's says nothing to a user who knows the inputs
+        place = ", ".join(map(str, error.position))
+        first = f" The first is {error.given:.6g}, input '{error.input}' at [{place}] of row {error.image}."
+    elif error is not None:
+        first = f" The first is {error.value:.6g} in '{error.tensor}' of row {error.image}."
     left = (
         f"{len(rows)} of {result.trace['images']} rows left a planned range and may have wrong answers: {named}.{first}"
     )

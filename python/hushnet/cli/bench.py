@@ -63,7 +63,9 @@ def bench(
     keep: Path | None = typer.Option(
         None, help="Write rows to this file as they are measured, and go on from there, where a benchmark takes long."
     ),
-    plot: Path | None = typer.Option(None, help="Write a picture (PNG)."),
+    plot: Path | None = typer.Option(
+        None, help="Write a picture: PNG, or SVG by its name. Bars of speed and bytes, or the benchmark's own."
+    ),
     as_json: bool = Json,
 ) -> None:
     """Reproduce a published table beside our own figures (package hushnet-bench)."""

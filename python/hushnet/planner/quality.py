@@ -75,6 +75,8 @@ class Quality:
         near, stay: of an output that jumps (:mod:`.jumps`), shares of the rows that stand near a jump, and that stay
             on their side; ``expected``, ``likely`` and ``largest`` are of rows that stay.
         step: how far a row is off that is carried across a jump, the largest of the calibration rows near one.
+        told: whether the rows have labels at all, so that ``agreement`` says something: not the sign of a number that a
+            regression gives, nor the largest of columns that stand in one order in every row.
     """
 
     expected: float
@@ -91,6 +93,7 @@ class Quality:
     near: float = 0.0
     stay: float = 1.0
     step: float = 0.0
+    told: bool = True
 
     @property
     def bits(self) -> float:
@@ -270,6 +273,9 @@ def measure(
         expected = agreement - CROSSED * near
     else:
         agreement, expected = float((mine == wanted).mean()), kept(*parts, noise)
+    # of a single number that no sigmoid makes, and of columns that always stand in one order, nobody has named a label
+    told = place or squash is not None or several is not None or accuracy is not None
+    told = told or (exact.shape[1] > 1 and (agreement < 1 or len(np.unique(wanted)) > 1))
     return Quality(
         float(off.mean()),
         stated,
@@ -285,6 +291,7 @@ def measure(
         near,
         stay,
         0.0 if jumping is None else jumping[2],
+        told,
     )
 
 
@@ -472,8 +479,10 @@ def said(found: Mapping[str, Quality], classes: Collection[str] = ()) -> dict[st
     Args:
         classes: outputs whose labels are the answers. What is expected of labels is said of the one that keeps fewest.
     """
-    first = next(iter(found.values()))
-    entry: dict[str, Any] = {"calibration_rows": first.rows, "agreement": first.agreement}
+    name, first = next(iter(found.items()))
+    entry: dict[str, Any] = {"calibration_rows": first.rows}
+    if first.told or name in classes:
+        entry["agreement"] = first.agreement
     if first.positions > 1:
         entry["positions"] = first.positions
     jumping = [(q.near, q.stay, q.step) for q in found.values() if q.near and not q.place]

@@ -3,9 +3,15 @@
 from __future__ import annotations
 
 import os
+import re
 
 from .. import _native
+from ..errors import PlanError
 from ..plan import Plan
+
+# what the run time says of a plan with a number above its limits; who reads a stranger's plan may raise them, and who
+# compiles one may not
+_ABOVE = re.compile(r"([^:]+) is (\d+), above the limit of (\d+); raise the limit")
 
 
 def read(data: bytes, *, allow_insecure: bool = False) -> Plan:
@@ -36,4 +42,13 @@ def validate(plan: Plan) -> None:
     Raises:
         PlanError: the first thing that does not hold, with its stage or tensor.
     """
-    _native.check_plan(plan.to_bytes(), allow_insecure=True)
+    try:
+        _native.check_plan(plan.to_bytes(), allow_insecure=True)
+    except PlanError as error:
+        if found := _ABOVE.search(str(error)):
+            raise PlanError(
+                f"The plan of this network is too large for any party: {found[1].strip()} is {int(found[2]):,}, and at "
+                f"most {int(found[3]):,} are read. Layers on many windows, heads or channels of a large image make it "
+                "so: take smaller images or a smaller network, end it earlier (until), or choose another trust model."
+            ) from error
+        raise

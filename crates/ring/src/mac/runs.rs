@@ -3,7 +3,9 @@
 
 use super::{DotModulus, LeftPairs, PAIR_COLUMNS};
 use crate::error::expect_len;
-use crate::{Isa, RingError};
+#[cfg(target_arch = "x86_64")]
+use crate::Isa;
+use crate::RingError;
 
 /// Sums that are made together with AVX-512: as many as registers hold.
 #[cfg(target_arch = "x86_64")]

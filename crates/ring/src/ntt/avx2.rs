@@ -7,7 +7,7 @@
 //! times, the product with prepared factors being at most 0.75), all below 8 p < 2^53.
 #![allow(unsafe_code)]
 
-use super::{level_split, Finish};
+use super::{level_split, prepare, Finish};
 use crate::AlignedWords;
 use std::arch::x86_64::*;
 
@@ -29,20 +29,6 @@ pub(super) struct Tables {
     forward: Direction,
     inverse: Direction,
     scale: [f64; 2],
-}
-
-/// w centred, and w / p.
-fn prepare(w: u64, p: u64) -> [f64; 2] {
-    let centred = if w > p / 2 { w as i64 - p as i64 } else { w as i64 } as f64;
-    [centred, centred / p as f64]
-}
-
-/// [`prepare`] as bit patterns for [`Tables::multiply`], without branches and divisions by the secret w. The quotient
-/// is one rounding worse, so a product of `|x| <= p` has at most 0.7 p.
-pub(super) fn prepare_secret(w: u64, p: u64) -> [u64; 2] {
-    let above = (p / 2).wrapping_sub(w) as i64 >> 63;
-    let centred = (w as i64 - (p as i64 & above)) as f64;
-    [centred.to_bits(), (centred * (1.0 / p as f64)).to_bits()]
 }
 
 impl Direction {

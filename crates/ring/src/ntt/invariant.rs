@@ -59,6 +59,7 @@ impl Fold {
 
     /// `a_t <- a_t + w a_(N-t)`, t = 1 .. N-1, halved or not.
     fn mirror<const HALVE: bool>(&self, a: &mut [u64], w: u64) {
+        #[cfg_attr(not(target_arch = "x86_64"), allow(unused_mut))]
         let mut from = 1;
         #[cfg(target_arch = "x86_64")]
         if self.fast {

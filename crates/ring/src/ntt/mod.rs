@@ -17,6 +17,8 @@ mod doubles;
 #[cfg(target_arch = "x86_64")]
 mod ifma;
 mod invariant;
+#[cfg(target_arch = "aarch64")]
+mod neon;
 mod portable;
 
 use crate::error::expect_len;
@@ -68,6 +70,9 @@ enum Engine {
     /// Only where the processor has AVX-512 IFMA.
     #[cfg(target_arch = "x86_64")]
     Ifma(Box<ifma::Tables>),
+    /// Only where the processor has NEON.
+    #[cfg(target_arch = "aarch64")]
+    Neon(neon::Tables),
 }
 
 /// What to do with the coefficients of a product: `out <- (out +- 2^shift c) & mask`.
@@ -112,6 +117,10 @@ impl Engine {
         #[cfg(target_arch = "x86_64")]
         if p < 1 << 50 && forward.len() >= 64 && isa >= Isa::Avx2 {
             return Engine::Avx2(Box::new(avx2::Tables::new(p, forward, inverse)));
+        }
+        #[cfg(target_arch = "aarch64")]
+        if p < 1 << 50 && forward.len() >= 64 && isa >= Isa::Neon {
+            return Engine::Neon(neon::Tables::new(p, forward, inverse));
         }
         let _ = isa;
         #[cfg(target_family = "wasm")]
@@ -253,6 +262,9 @@ impl Ntt {
             #[cfg(target_arch = "x86_64")]
             // SAFETY: as above.
             Engine::Ifma(t) => unsafe { t.forward(blocks, a) },
+            #[cfg(target_arch = "aarch64")]
+            // SAFETY: as above.
+            Engine::Neon(t) => unsafe { t.forward(blocks, a) },
         }
     }
 
@@ -272,6 +284,9 @@ impl Ntt {
             #[cfg(target_arch = "x86_64")]
             // SAFETY: as above.
             Engine::Ifma(t) => unsafe { t.inverse(a) },
+            #[cfg(target_arch = "aarch64")]
+            // SAFETY: as above.
+            Engine::Neon(t) => unsafe { t.inverse(a) },
         }
         if let Some(f) = &self.fold {
             f.unfold(a);
@@ -318,7 +333,9 @@ impl Ntt {
             #[cfg(target_family = "wasm")]
             Engine::Doubles(t) => pairs.for_each(|(v, q)| [*v, *q] = t.prepare(*v)),
             #[cfg(target_arch = "x86_64")]
-            Engine::Avx2(_) => pairs.for_each(|(v, q)| [*v, *q] = avx2::prepare_secret(*v, self.p)),
+            Engine::Avx2(_) => pairs.for_each(|(v, q)| [*v, *q] = prepare_secret(*v, self.p)),
+            #[cfg(target_arch = "aarch64")]
+            Engine::Neon(_) => pairs.for_each(|(v, q)| [*v, *q] = prepare_secret(*v, self.p)),
             #[cfg(target_arch = "x86_64")]
             Engine::Ifma(_) => {
                 let table = portable::Quotients::<52>::new(self.p);
@@ -347,6 +364,9 @@ impl Ntt {
             #[cfg(target_arch = "x86_64")]
             // SAFETY: as above.
             Engine::Ifma(t) => unsafe { t.multiply(a, factors, work, finish, out) },
+            #[cfg(target_arch = "aarch64")]
+            // SAFETY: as above.
+            Engine::Neon(t) => unsafe { t.multiply(a, factors, work, finish, out) },
         }
     }
 
@@ -368,6 +388,22 @@ impl Ntt {
             _ => None,
         }
     }
+}
+
+/// w centred, and w / p, for kernels in doubles.
+#[cfg(any(target_arch = "x86_64", target_arch = "aarch64"))]
+fn prepare(w: u64, p: u64) -> [f64; 2] {
+    let centred = if w > p / 2 { w as i64 - p as i64 } else { w as i64 } as f64;
+    [centred, centred / p as f64]
+}
+
+/// [`prepare`] as bit patterns for [`Ntt::multiply_factors`] in doubles, without branches and divisions by the secret w. The quotient
+/// is one rounding worse, so a product of `|x| <= p` has at most 0.7 p.
+#[cfg(any(target_arch = "x86_64", target_arch = "aarch64"))]
+fn prepare_secret(w: u64, p: u64) -> [u64; 2] {
+    let above = (p / 2).wrapping_sub(w) as i64 >> 63;
+    let centred = (w as i64 - (p as i64 & above)) as f64;
+    [centred.to_bits(), (centred * (1.0 / p as f64)).to_bits()]
 }
 
 /// Transposes every run of 64 elements as an 8 x 8 matrix; its own inverse. Nothing for shorter slices.
