@@ -88,7 +88,9 @@ def test_long_delays_are_spent_on_circuits_and_explained():
     # 20 values cost 50 kB: half a second there
     assert protocols(chosen["1mbit,1ms"])[next(s["name"] for s in chosen["wan"].stages if s["kind"] == "relu")] == "ot"
     rows = [r for r in explain(chosen["wan"])["layers"] if r.get("method") == "garbled"]
-    assert len(rows) == 2 and all(r["runner_up"] == "ot" and r["gap_seconds"] > 0.1 for r in rows)
+    # a ReLU by transfer takes two messages more, a tournament many
+    gaps = {r["kind"]: r["gap_seconds"] for r in rows if r["runner_up"] == "ot"}
+    assert len(rows) == 2 and gaps["relu"] > 0.03 and gaps["reveal"] > 0.2
     transfer = compile(graph, trust="two-party", calibration=x, network="wan", reveal="argmax", nonlinear="ot")
     assert chosen["wan"].predicted["seconds"] < transfer.predicted["seconds"]
 
@@ -98,7 +100,7 @@ def test_the_gain_is_real_on_a_link_with_delay():
     x = images(graph, 4).astype(np.float32)
     seconds = {}
     for protocol in ("ot", "garbled"):
-        plan = compile(graph, trust="two-party", calibration=x, network="wan", nonlinear=protocol)
+        plan = compile(graph, trust="two-party", calibration=x, network="wan", nonlinear=protocol, reveal="argmax")
         told = _native.clocked_two_party(plan.to_bytes(), {"x": x[:1]}, runs=2, network=(1e8, 0.04))
         seconds[protocol] = min(sum(stage[0] for stage in one) for one in json.loads(told)["runs"])
         assert seconds[protocol] == pytest.approx(plan.predicted["seconds"], rel=0.3)

@@ -6,6 +6,8 @@
 use crate::ot::ledger::{Ledger, OtKind, Step};
 use crate::Party;
 
+const PARTIES: [Party; 2] = [Party::Zero, Party::One];
+
 /// Bytes and rounds of a protocol.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Cost {
@@ -181,11 +183,24 @@ impl CostModel {
 
     /// Makes `n[d]` correlated OTs of direction d available, as `Session::ensure` does.
     pub fn ensure(&mut self, n: [u64; 2]) {
+        self.start(n);
+        let by = PARTIES.map(|speaker| self.extend(n, speaker));
+        self.exchange(by[0], by[1]);
+    }
+
+    /// The half of [`Self::ensure`] in which `speaker` sends, as `Session::ensure_from`.
+    pub fn ensure_from(&mut self, n: [u64; 2], speaker: Party) {
+        self.start(n);
+        let bytes = self.extend(n, speaker);
+        self.message(speaker, bytes);
+    }
+
+    /// Messages in front of the first OTs.
+    fn start(&mut self, n: [u64; 2]) {
         let Some(mut stock) = self.stock.take() else { return };
-        let parties = [Party::Zero, Party::One];
         for _ in 0..if n == [0, 0] { 0 } else { 2 } {
             let mut by = [0; 2];
-            for (sender, ledger) in parties.into_iter().zip(&mut stock) {
+            for (sender, ledger) in PARTIES.into_iter().zip(&mut stock) {
                 if let Some(step) = ledger.next_start() {
                     self.extended.starts += u64::from(matches!(step, Step::Small { .. }));
                     let (by_sender, bytes) = ledger.step_message(step);
@@ -194,17 +209,21 @@ impl CostModel {
             }
             self.exchange(by[0], by[1]);
         }
-        let mut by = [0; 2];
-        for (sender, (ledger, n)) in parties.into_iter().zip(stock.iter_mut().zip(n)) {
-            while let Some(step) = ledger.next_step(n) {
-                self.extended.steps += 1;
-                self.extended.ots += ledger.step_ots(step);
-                let (by_sender, bytes) = ledger.step_message(step);
-                by[if by_sender { sender } else { sender.other() }.index()] += bytes;
-            }
-        }
-        self.exchange(by[0], by[1]);
         self.stock = Some(stock);
+    }
+
+    /// Steps of the direction in which `speaker` speaks: bytes that it sends.
+    fn extend(&mut self, n: [u64; 2], speaker: Party) -> u64 {
+        let mut bytes = 0;
+        let Some(stock) = &mut self.stock else { return bytes };
+        let sender = stock[0].kind().sender_of(speaker).index();
+        let ledger = &mut stock[sender];
+        while let Some(step) = ledger.next_step(n[sender]) {
+            self.extended.steps += 1;
+            self.extended.ots += ledger.step_ots(step);
+            bytes += ledger.step_message(step).1;
+        }
+        bytes
     }
 
     /// Ensures and takes correlated OTs.

@@ -41,7 +41,7 @@ impl Party {
     }
 }
 
-const MAGIC: u64 = 0x0003_4350_4d4e_4853; // "SHNMPC", version 3: partite rows of the silent OT's code
+const MAGIC: u64 = 0x0004_4350_4d4e_4853; // "SHNMPC", version 4: party 0 chooses in comparisons, selections begin beside them
 const GREETING: usize = 8 + 8 + 8 + 16;
 
 /// One party's half of a two-party computation. Dropping it wipes its secrets.
@@ -244,15 +244,9 @@ impl Session {
     /// # Errors
     /// When the channel fails.
     pub fn ensure(&mut self, n: [u64; 2]) -> Result<()> {
+        self.start(n)?;
         let ch = &mut *self.channel;
         let me = self.party.index();
-        if !self.started && n != [0, 0] {
-            self.stock.recv().start(ch)?;
-            self.stock.send().start(ch)?;
-            self.stock.send().start(ch)?;
-            self.stock.recv().start(ch)?;
-            self.started = true;
-        }
         if self.kind.sender_speaks() {
             self.stock.send().ensure(ch, n[me])?;
             self.stock.recv().ensure(ch, n[1 - me])
@@ -260,6 +254,36 @@ impl Session {
             self.stock.recv().ensure(ch, n[1 - me])?;
             self.stock.send().ensure(ch, n[me])
         }
+    }
+
+    /// The half of [`Self::ensure`] whose messages `speaker` sends. Both parties call it, with either speaker in turn where each half suits other messages
+    /// best: the speaker goes on at once, the other one when the messages have come.
+    ///
+    /// # Errors
+    /// When the channel fails.
+    pub fn ensure_from(&mut self, n: [u64; 2], speaker: Party) -> Result<()> {
+        self.start(n)?;
+        let ch = &mut *self.channel;
+        let sender = self.kind.sender_of(speaker);
+        if sender == self.party {
+            self.stock.send().ensure(ch, n[sender.index()])
+        } else {
+            self.stock.recv().ensure(ch, n[sender.index()])
+        }
+    }
+
+    /// The messages in front of the first OTs.
+    fn start(&mut self, n: [u64; 2]) -> Result<()> {
+        if self.started || n == [0, 0] {
+            return Ok(());
+        }
+        let ch = &mut *self.channel;
+        self.stock.recv().start(ch)?;
+        self.stock.send().start(ch)?;
+        self.stock.send().start(ch)?;
+        self.stock.recv().start(ch)?;
+        self.started = true;
+        Ok(())
     }
 }
 

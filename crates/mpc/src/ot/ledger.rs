@@ -1,6 +1,7 @@
 //! When extensions talk, and how much: the one account that the extensions execute and the cost model replays.
 
 use crate::cost::CostModel;
+use crate::Party;
 
 use super::lpn::{self, LpnParams, LPN_10, LPN_11, LPN_12, LPN_13};
 use super::softspoken;
@@ -85,6 +86,15 @@ impl OtKind {
     pub(crate) fn sender_speaks(self) -> bool {
         matches!(self, Self::Silent(_))
     }
+
+    /// The sender of the direction in which `speaker` speaks in `ensure`.
+    pub(crate) fn sender_of(self, speaker: Party) -> Party {
+        if self.sender_speaks() {
+            speaker
+        } else {
+            speaker.other()
+        }
+    }
 }
 
 impl SilentSize {
@@ -156,6 +166,11 @@ impl Ledger {
     #[cfg(fuzzing)]
     pub(crate) fn stocked(kind: OtKind, free: u64) -> Self {
         Self { free, ..Self::new(kind) }
+    }
+
+    /// The extension that makes them.
+    pub(crate) fn kind(&self) -> OtKind {
+        self.kind
     }
 
     /// OTs in stock.

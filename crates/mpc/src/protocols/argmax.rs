@@ -1,9 +1,7 @@
 //! The position of the largest value, and nothing else.
 
-use super::compare::drelu_cost;
-use super::convert::mux_many;
-use super::product::{self, BOTH};
-use super::relu::drelu_within;
+use super::relu::reduced;
+use super::selection::{where_positive, where_positive_cost};
 use crate::cost::CostModel;
 use crate::error::{MpcError, Result};
 use crate::ring::Ring;
@@ -56,8 +54,7 @@ fn play(s: &mut Session, field: &Field, width: usize, [ring, narrow, small]: [Ri
         v.chunks(width).flat_map(|row| row.chunks_exact(2).map(move |p| ring.sub(p[0], p[1]))).collect()
     };
     let (dv, di) = (pairs(&field.values, ring), pairs(&field.indices, small));
-    let left = drelu_within(s, &dv, ring, narrow)?;
-    let won = mux_many(s, &left, &[&dv, &di], &[ring, small])?;
+    let won = where_positive(s, &reduced(&dv, ring, narrow)?, narrow, &[&dv, &di], &[ring, small])?;
     let merge = |v: &[u64], won: &[u64], ring: Ring| {
         let mut won = won.iter();
         let mut out = Vec::with_capacity(won.len() + v.len() / width);
@@ -78,8 +75,7 @@ pub fn argmax_cost(m: &mut CostModel, rows: usize, classes: usize, ring: Ring, n
     let mut width = classes;
     while width > 1 {
         let n = rows * (width / 2);
-        drelu_cost(m, n, narrow);
-        product::cost(m, n, BOTH, &[ring, small]);
+        where_positive_cost(m, n, narrow, &[ring, small]);
         width = width.div_ceil(2);
     }
 }

@@ -2,12 +2,13 @@
 
 use super::leaf::{self, Digit};
 use super::product::chunks;
+use super::selection::Selection;
 use super::tree;
 use crate::bits::{self, to_planes, words};
 use crate::cost::CostModel;
 use crate::error::{MpcError, Result};
 use crate::ring::Ring;
-use crate::Session;
+use crate::{Party, Session};
 
 /// XOR shares of n bits.
 #[derive(Clone)]
@@ -63,27 +64,64 @@ impl Bits {
     }
 }
 
-/// Shares of `[x < y]` (and of `[x = y]`, when the lowest digit keeps it) for m-bit numbers, given as planes: party 0
-/// holds x, party 1 holds y. One pass, not chunked.
+/// Shares of `[x < y]` for m-bit numbers, given as planes: party 1 holds x, party 0 holds y. One pass, not chunked.
 pub(crate) fn compare_planes(s: &mut Session, input: &[Vec<u64>], n: usize) -> Result<Vec<u64>> {
-    let m = input.len();
-    s.ensure(demand(m, n))?;
+    s.ensure(demand(input.len(), n))?;
     let digits = leaf::leaves(s, input, n, false)?;
     Ok(tree::join(s, digits, n)?.lt)
 }
 
+/// Correlated OTs of [`compare_planes`].
 fn demand(m: usize, n: usize) -> [u64; 2] {
     let joins = tree::demand(m.div_ceil(2), n);
-    [leaf::demand(m, n) + joins, joins]
+    [joins, leaf::demand(m, n) + joins]
 }
 
 pub(crate) fn compare_planes_cost(model: &mut CostModel, m: usize, n: usize) {
     model.take(demand(m, n));
-    leaf::cost(model, m, n, false);
+    leaf::cost(model, m, n, false, 0);
     tree::cost(model, m.div_ceil(2), n, false);
 }
 
-/// Shares of `[x_low < y_low]` and `[x < y]` where x_low are the lowest `split` planes: party 0 holds x, party 1 y.
+/// [`compare_planes`] beside a selection that the result will decide: its messages travel with those of the leaves.
+pub(super) fn compare_beside(
+    s: &mut Session,
+    input: &[Vec<u64>],
+    n: usize,
+    (payloads, rings): (&[&[u64]], &[Ring]),
+) -> Result<(Vec<u64>, Selection)> {
+    s.ensure(demand_beside(input.len(), n))?;
+    let mut begun = None;
+    let digits = leaf::leaves_beside(s, input, n, false, &mut |s| {
+        begun = Some(Selection::begin(s, payloads, rings)?);
+        Ok(())
+    })?;
+    let mut selection = begun.ok_or(MpcError::Length { what: "selections", expected: 1, got: 0 })?;
+    selection.collect(s)?;
+    Ok((tree::join(s, digits, n)?.lt, selection))
+}
+
+/// Correlated OTs of [`compare_beside`].
+pub(super) fn demand_beside(m: usize, n: usize) -> [u64; 2] {
+    demand(m, n).map(|d| d + n as u64)
+}
+
+/// Messages of [`compare_beside`].
+pub(super) fn compare_beside_cost(model: &mut CostModel, m: usize, n: usize, rings: &[Ring]) {
+    model.take(demand_beside(m, n));
+    leaf::cost(model, m, n, false, Selection::bytes(n, rings));
+    tree::cost(model, m.div_ceil(2), n, false);
+}
+
+/// Planes whose comparison gives the carry out of the sum of both parties' numbers: one of them complements its own.
+pub(super) fn complemented(s: &Session, mut planes: Vec<Vec<u64>>) -> Vec<Vec<u64>> {
+    if !s.is_first() {
+        planes.iter_mut().flatten().for_each(|w| *w = !*w);
+    }
+    planes
+}
+
+/// Shares of `[x_low < y_low]` and `[x < y]` where x_low are the lowest `split` planes: party 1 holds x, party 0 y.
 pub(crate) fn compare_both(
     s: &mut Session,
     input: &[Vec<u64>],
@@ -100,14 +138,14 @@ pub(crate) fn compare_both(
 
 fn demand_high(m: usize, n: usize) -> [u64; 2] {
     let joins = tree::demand(m.div_ceil(2) + 1, n);
-    [leaf::demand(m, n) + joins, joins]
+    [joins, leaf::demand(m, n) + joins]
 }
 
 pub(crate) fn compare_both_cost(model: &mut CostModel, m: usize, split: usize, n: usize) {
     compare_planes_cost(model, split, n);
     let m = m - split;
     model.take(demand_high(m, n));
-    leaf::cost(model, m, n, true);
+    leaf::cost(model, m, n, true, 0);
     tree::cost(model, m.div_ceil(2) + 1, n, false);
 }
 
@@ -122,7 +160,10 @@ pub fn less_than(s: &mut Session, mine: &[u64], bits: u32) -> Result<Bits> {
     Ring::new(bits)?;
     let mut plane = Vec::with_capacity(words(mine.len()));
     for (at, n) in chunks(mine.len(), s.chunk()) {
-        plane.extend(compare_planes(s, &to_planes(&mine[at..at + n], bits), n)?);
+        // [x < y] is [!y < !x], and there party 1 holds what is on the left.
+        let mut planes = to_planes(&mine[at..at + n], bits);
+        planes.iter_mut().flatten().for_each(|w| *w = !*w);
+        plane.extend(compare_planes(s, &planes, n)?);
     }
     Ok(Bits::new(plane, mine.len()))
 }
@@ -168,14 +209,38 @@ pub fn drelu_dropping(s: &mut Session, x: &[u64], ring: Ring, drop: u32) -> Resu
         let mut planes = to_planes(&x[at..at + n], ring.bits());
         let msb = planes.pop().unwrap_or_default();
         planes.drain(..drop as usize);
-        if s.is_first() {
-            planes.iter_mut().flatten().for_each(|w| *w = !*w);
-        }
-        let carry = compare_planes(s, &planes, n)?;
-        let flip = u64::from(s.is_first()).wrapping_neg();
-        plane.extend(carry.into_iter().zip(msb).map(|(c, m)| c ^ m ^ flip));
+        let carry = compare_planes(s, &complemented(s, planes), n)?;
+        plane.extend(sign(s, carry, &msb));
     }
     Ok(Bits::new(plane, x.len()))
+}
+
+/// [x >= 0] of one pass as [`drelu`] has it, and a selection that it will decide.
+pub(super) fn drelu_beside(
+    s: &mut Session,
+    x: &[u64],
+    ring: Ring,
+    payloads: (&[&[u64]], &[Ring]),
+) -> Result<(Vec<u64>, Selection)> {
+    ring.at_least(2)?;
+    let mut planes = to_planes(x, ring.bits());
+    let msb = planes.pop().unwrap_or_default();
+    let (carry, selection) = compare_beside(s, &complemented(s, planes), x.len(), payloads)?;
+    Ok((sign(s, carry, &msb), selection))
+}
+
+/// Shares of [x >= 0] from the carry into the top bit, and the top bits.
+fn sign(s: &Session, carry: Vec<u64>, msb: &[u64]) -> Vec<u64> {
+    let flip = u64::from(s.is_first()).wrapping_neg();
+    carry.into_iter().zip(msb).map(|(c, m)| c ^ m ^ flip).collect()
+}
+
+/// Who has its share of a comparison of m bits first: party 0 where the tree has an odd number of levels.
+pub(super) fn first_to_know(m: usize) -> Party {
+    match tree::levels(m.div_ceil(2)) % 2 {
+        1 => Party::Zero,
+        _ => Party::One,
+    }
 }
 
 /// Adds the exact traffic and rounds of [`drelu_dropping`] to the model, both directions.

@@ -1,6 +1,7 @@
 //! Comparison of short digits by 1-of-2^k OT, bit-sliced.
 //!
-//! Party 0 holds a digit x, party 1 a digit y. They get XOR shares of lt = [x < y] and eq = [x = y].
+//! Party 1 holds a digit x, party 0 a digit y. They get XOR shares of lt = [x < y] and eq = [x = y]. Party 0 chooses, because it knows its share of a
+//! layer's result when it answers: its choices then travel with the answer (`docs/mpc.md`, "Rounds").
 //! CrypTFlow2 (CCS 2020) sends a table of 2^k entries for 4-bit digits; we use that lt(y) vanishes at y = 0 and
 //! that eq(y), as a polynomial in y's bits, has the public leading coefficient 1, so that k = 2 costs 2 choice
 //! bits and 3 + 2 correction bits. With a tree node of 6 bits per digit that is 6.5 bits per compared bit; k = 1,
@@ -8,7 +9,7 @@
 //!
 //! k = 2: u = !x1, v = !x0; lt(y) = u*y1 ^ u*v*y0 ^ v*y1*y0, eq(y) = u*v ^ u*y0 ^ v*y1 ^ y1*y0. Two random OTs with
 //! pad strings m1_0, m1_1, m0_0, m0_1 and choices c1, c0 make the pads P(c) = m1_c1[c0] ^ m0_c0[c1] (lt: independent
-//! for all four c) and E_i = m_i,0[2] ^ m_i,1[2] (eq: affine in c). Party 1 sends d = y ^ c; R(j) = P(j ^ d).
+//! for all four c) and E_i = m_i,0[2] ^ m_i,1[2] (eq: affine in c). Party 0 sends d = y ^ c; R(j) = P(j ^ d).
 
 use crate::bits::{bytes, words};
 use crate::cost::CostModel;
@@ -16,6 +17,10 @@ use crate::error::Result;
 use crate::simd::{FixedKey, GROUP};
 use crate::wire::{recv_plane, send_plane};
 use crate::{Block, Party, Session};
+
+/// Who has the pads of all choices, and who chooses.
+const SENDER: Party = Party::One;
+const CHOOSER: Party = Party::Zero;
 
 /// XOR shares of lt and, where needed, eq; planes of n bits.
 pub(super) struct Digit {
@@ -28,38 +33,60 @@ pub(super) fn widths(m: usize) -> impl Iterator<Item = usize> {
     (0..m.div_ceil(2)).map(move |i| (m - 2 * i).min(2))
 }
 
-/// Correlated OTs that the leaves take (party 0 sends).
+/// Correlated OTs that the leaves take (party 1 sends).
 pub(super) fn demand(m: usize, n: usize) -> u64 {
     (m * words(n) * GROUP) as u64
 }
 
-/// Messages of [`leaves`].
-pub(super) fn cost(model: &mut CostModel, m: usize, n: usize, lowest_eq: bool) {
+/// Messages of [`leaves_beside`], whose message beside them has so many bytes, equal for both parties, and is read behind the leaves.
+pub(super) fn cost(model: &mut CostModel, m: usize, n: usize, lowest_eq: bool, beside: u64) {
     let plane = bytes(n) as u64;
     for w in widths(m) {
-        model.depart_late(Party::One, w as u64 * plane);
+        model.depart_late(CHOOSER, w as u64 * plane);
     }
+    model.depart_late(CHOOSER, beside);
     for (i, w) in widths(m).enumerate() {
-        model.arrive_late(Party::Zero);
+        model.arrive_late(SENDER);
         let corrections = match (w, i == 0 && !lowest_eq) {
             (1, _) => 1,
             (_, true) => 3,
             _ => 5,
         };
-        model.depart_late(Party::Zero, corrections * plane);
+        model.depart_late(SENDER, corrections * plane);
     }
+    model.depart_late(SENDER, beside);
     for _ in widths(m) {
-        model.arrive_late(Party::One);
+        model.arrive_late(CHOOSER);
+    }
+    if beside > 0 {
+        model.arrive_late(SENDER);
+        model.arrive_late(CHOOSER);
     }
 }
 
 /// Compares m-bit numbers digit by digit; `input` holds this party's planes, least significant first. The lowest
 /// digit gets an eq only when `lowest_eq`. The correlated OTs have been ensured: [`demand`].
 pub(super) fn leaves(s: &mut Session, input: &[Vec<u64>], n: usize, lowest_eq: bool) -> Result<Vec<Digit>> {
-    match s.party {
-        Party::Zero => send_leaves(s, input, n, lowest_eq),
-        Party::One => recv_leaves(s, input, n, lowest_eq),
+    leaves_beside(s, input, n, lowest_eq, &mut |_| Ok(()))
+}
+
+/// [`leaves`], and messages beside them: `send` runs behind a party's first message, the sender's corrections or the chooser's choices.
+pub(super) fn leaves_beside(
+    s: &mut Session,
+    input: &[Vec<u64>],
+    n: usize,
+    lowest_eq: bool,
+    send: &mut dyn FnMut(&mut Session) -> Result<()>,
+) -> Result<Vec<Digit>> {
+    if s.party == SENDER {
+        let digits = send_leaves(s, input, n, lowest_eq)?;
+        send(s)?;
+        return Ok(digits);
     }
+    let mut digits = choose_leaves(s, input, n)?;
+    send(s)?;
+    finish_leaves(s, input, n, lowest_eq, &mut digits)?;
+    Ok(digits)
 }
 
 /// The sender's pads for 64 instances of a two-bit digit.
@@ -154,7 +181,7 @@ fn send_one(s: &mut Session, x0: &[u64], n: usize) -> Result<Digit> {
     Ok(Digit { lt, eq: Some(x0.iter().map(|x| !x).collect()) })
 }
 
-fn recv_leaves(s: &mut Session, y: &[Vec<u64>], n: usize, lowest_eq: bool) -> Result<Vec<Digit>> {
+fn choose_leaves(s: &mut Session, y: &[Vec<u64>], n: usize) -> Result<Vec<Digit>> {
     let mut digits = Vec::new();
     for bits in y.chunks(2) {
         let digit = match bits {
@@ -165,7 +192,17 @@ fn recv_leaves(s: &mut Session, y: &[Vec<u64>], n: usize, lowest_eq: bool) -> Re
         s.channel.flush()?;
         digits.push(digit);
     }
-    for (i, (bits, digit)) in y.chunks(2).zip(&mut digits).enumerate() {
+    Ok(digits)
+}
+
+fn finish_leaves(
+    s: &mut Session,
+    y: &[Vec<u64>],
+    n: usize,
+    lowest_eq: bool,
+    digits: &mut [Digit],
+) -> Result<()> {
+    for (i, (bits, digit)) in y.chunks(2).zip(digits).enumerate() {
         match bits {
             [y0, y1] => finish_two(s, y0, y1, n, i > 0 || lowest_eq, digit)?,
             [y0] => {
@@ -175,7 +212,7 @@ fn recv_leaves(s: &mut Session, y: &[Vec<u64>], n: usize, lowest_eq: bool) -> Re
             _ => unreachable!("chunks(2)"),
         }
     }
-    Ok(digits)
+    Ok(())
 }
 
 fn choose_two(s: &mut Session, y0: &[u64], y1: &[u64], n: usize) -> Result<Digit> {

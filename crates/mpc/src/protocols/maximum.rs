@@ -1,6 +1,8 @@
 //! Maximum of two values and of many, by tournament.
 
+use super::narrow::{widened, widened_cost, Narrowing};
 use super::relu::{relu_within, relu_within_cost};
+use super::selection::{wide_where_positive, wide_where_positive_cost};
 use crate::cost::CostModel;
 use crate::error::{check_len, MpcError, Result};
 use crate::ring::Ring;
@@ -26,13 +28,29 @@ pub fn maximum_cost(m: &mut CostModel, n: usize, ring: Ring, narrow: Ring) {
 ///
 /// # Errors
 /// `Length` when vectors differ in length, `Parameter` when there is none; otherwise as [`relu_within`].
-pub fn max_many(s: &mut Session, mut vectors: Vec<Vec<u64>>, ring: Ring, narrow: Ring) -> Result<Vec<u64>> {
+pub fn max_many(s: &mut Session, vectors: Vec<Vec<u64>>, ring: Ring, narrow: Ring) -> Result<Vec<u64>> {
+    tournament(s, vectors, &mut |s, a, b| maximum(s, a, b, ring, narrow), None)
+}
+
+/// A match of two vectors: shares of their maxima.
+type Match<'a> = &'a mut dyn FnMut(&mut Session, &[u64], &[u64]) -> Result<Vec<u64>>;
+
+/// The maxima of vectors by matches, the last of which may be of another kind.
+fn tournament(
+    s: &mut Session,
+    mut vectors: Vec<Vec<u64>>,
+    each: Match<'_>,
+    mut last: Option<Match<'_>>,
+) -> Result<Vec<u64>> {
     let n = vectors.first().ok_or(MpcError::Parameter { what: "number of vectors", got: 0, limit: 1 })?.len();
     while vectors.len() > 1 {
         let spare = if vectors.len() % 2 == 1 { vectors.pop() } else { None };
         let half = vectors.len() / 2;
         let second: Vec<u64> = vectors.split_off(half).concat();
-        let won = maximum(s, &vectors.concat(), &second, ring, narrow)?;
+        let won = match last.as_mut() {
+            Some(last) if half == 1 && spare.is_none() => last(s, &vectors.concat(), &second)?,
+            _ => each(s, &vectors.concat(), &second)?,
+        };
         vectors = if n == 0 { vec![Vec::new(); half] } else { won.chunks(n).map(<[u64]>::to_vec).collect() };
         vectors.extend(spare);
     }
@@ -40,9 +58,40 @@ pub fn max_many(s: &mut Session, mut vectors: Vec<Vec<u64>>, ring: Ring, narrow:
 }
 
 /// Cost of [`max_many`] of k vectors of n elements.
-pub fn max_many_cost(m: &mut CostModel, mut k: usize, n: usize, ring: Ring, narrow: Ring) {
-    while k > 1 {
-        maximum_cost(m, k / 2 * n, ring, narrow);
-        k = k.div_ceil(2);
+pub fn max_many_cost(m: &mut CostModel, k: usize, n: usize, ring: Ring, narrow: Ring) {
+    levels(k).for_each(|pairs| maximum_cost(m, pairs * n, ring, narrow));
+}
+
+/// Matches of each level.
+fn levels(k: usize) -> impl Iterator<Item = usize> {
+    std::iter::successors(Some(k), |k| Some(k.div_ceil(2))).take_while(|k| *k > 1).map(|k| k / 2)
+}
+
+/// [`max_many`] of vectors modulo 2^w, the result modulo 2^l as [`super::widened`] makes it, without its round: the last match does both.
+pub(super) fn max_many_wide(
+    s: &mut Session,
+    vectors: Vec<Vec<u64>>,
+    of: Narrowing,
+    least: i64,
+) -> Result<Vec<u64>> {
+    if vectors.len() == 1 {
+        return widened(s, &vectors.concat(), of, least);
     }
+    let narrow = of.narrow;
+    let mut last = |s: &mut Session, a: &[u64], b: &[u64]| {
+        check_len("second operand", a.len(), b.len())?;
+        let difference: Vec<u64> = a.iter().zip(b).map(|(&a, &b)| narrow.sub(a, b)).collect();
+        wide_where_positive(s, &difference, b, of, least)
+    };
+    tournament(s, vectors, &mut |s, a, b| maximum(s, a, b, narrow, narrow), Some(&mut last))
+}
+
+/// Cost of [`max_many_wide`] of k vectors of n elements.
+pub(super) fn max_many_wide_cost(m: &mut CostModel, k: usize, n: usize, of: Narrowing) {
+    if k <= 1 {
+        return widened_cost(m, n, of);
+    }
+    let all: Vec<usize> = levels(k).collect();
+    all[..all.len() - 1].iter().for_each(|pairs| maximum_cost(m, pairs * n, of.narrow, of.narrow));
+    wide_where_positive_cost(m, n, of);
 }

@@ -15,6 +15,7 @@ mod power;
 pub(crate) mod product;
 mod relu;
 mod rescale;
+mod selection;
 mod softmax;
 mod spline;
 mod tree;
@@ -33,7 +34,10 @@ pub use odd::{
     mux_odd, mux_odd_cost, small_odd, to_odd, to_odd_cost, to_odd_small, to_odd_small_cost, to_ring,
     to_ring_cost, to_ring_small, to_ring_small_cost,
 };
-pub use pool::{average_pool, average_pool_cost, max_pool, max_pool_cost, PoolShape, MAX_AXIS};
+pub use pool::{
+    average_pool, average_pool_cost, max_pool, max_pool_cost, max_pool_dividing, max_pool_dividing_cost,
+    PoolShape, MAX_AXIS,
+};
 pub use power::{power, power_cost, Power};
 pub use relu::{
     clip, clip_cost, leaky_relu, leaky_relu_cost, relu, relu_cost, relu_dropping, relu_dropping_cost,

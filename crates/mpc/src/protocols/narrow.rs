@@ -8,6 +8,7 @@
 //! that its wrap-around is one AND ([`super::rescale`]).
 
 use super::rescale::{rescale, rescale_cost};
+use super::selection::{wide_where_positive, wide_where_positive_cost};
 use crate::cost::CostModel;
 use crate::error::{MpcError, Result};
 use crate::ring::Ring;
@@ -70,12 +71,11 @@ pub fn widened_cost(m: &mut CostModel, n: usize, from: Narrowing) {
 /// `Parameter` when the narrow ring has more bits than are left; `RingWidth` when it has fewer than two; channel errors.
 pub fn relu_dividing(s: &mut Session, x: &[u64], of: Narrowing) -> Result<Vec<u64>> {
     let y = narrowed(s, x, of)?;
-    let z = super::relu(s, &y, of.narrow)?;
-    widened(s, &z, of, 0)
+    let nothing = vec![0; y.len()];
+    wide_where_positive(s, &y, &nothing, of, 0)
 }
 
 /// Adds the exact traffic and rounds of [`relu_dividing`] to the model, both directions.
 pub fn relu_dividing_cost(m: &mut CostModel, n: usize, of: Narrowing) {
-    super::relu_cost(m, n, of.narrow);
-    widened_cost(m, n, of);
+    wide_where_positive_cost(m, n, of);
 }

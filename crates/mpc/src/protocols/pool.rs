@@ -1,7 +1,8 @@
 //! Pooling over windows of channel-major images.
 
 use super::divide::{divide, divide_cost, Quotient};
-use super::maximum::{max_many, max_many_cost};
+use super::maximum::{max_many, max_many_cost, max_many_wide, max_many_wide_cost};
+use super::narrow::{narrowed, Narrowing};
 use super::truncate::Range;
 use crate::cost::CostModel;
 use crate::error::{check_len, MpcError, Result};
@@ -147,6 +148,33 @@ impl PoolShape {
         Ok((tall * wide, at))
     }
 
+    /// The k-th places of all windows of all rows, for every k.
+    fn across(&self, x: &[u64]) -> Result<Vec<Vec<u64>>> {
+        let (_, h) = self.axes()?;
+        let places = |k: usize| {
+            let rows = x.chunks_exact(self.width.max(1));
+            rows.flat_map(|row| (0..h.len()).map(|o| row[h.pick(o, k)])).collect()
+        };
+        Ok((0..h.longest()).map(places).collect())
+    }
+
+    /// The same down the columns of what [`Self::across`] has left.
+    fn down(&self, x: &[u64]) -> Result<Vec<Vec<u64>>> {
+        let (v, h) = self.axes()?;
+        let width = h.len();
+        let places = |k: usize| {
+            let mut out = Vec::with_capacity(self.channels * v.len() * width);
+            for c in 0..self.channels {
+                for o in 0..v.len() {
+                    let row = c * self.height + v.pick(o, k);
+                    out.extend_from_slice(&x[row * width..(row + 1) * width]);
+                }
+            }
+            out
+        };
+        Ok((0..v.longest()).map(places).collect())
+    }
+
     fn input_len(&self) -> usize {
         self.channels * self.height * self.width
     }
@@ -160,31 +188,8 @@ impl PoolShape {
 /// `Length` when x is not `channels*height*width` long; `Parameter` as [`PoolShape::output`]; otherwise as [`max_many`].
 pub fn max_pool(s: &mut Session, x: &[u64], ring: Ring, narrow: Ring, shape: PoolShape) -> Result<Vec<u64>> {
     check_len("pooled tensor", shape.input_len(), x.len())?;
-    let (v, h) = shape.axes()?;
-    let rows = shape.channels * shape.height;
-    let across: Vec<Vec<u64>> = (0..h.longest())
-        .map(|k| {
-            (0..rows)
-                .flat_map(|r| (0..h.len()).map(move |o| (r, o)))
-                .map(|(r, o)| x[r * shape.width + h.pick(o, k)])
-                .collect()
-        })
-        .collect();
-    let x = max_many(s, across, ring, narrow)?;
-    let width = h.len();
-    let down: Vec<Vec<u64>> = (0..v.longest())
-        .map(|k| {
-            let mut out = Vec::with_capacity(shape.channels * v.len() * width);
-            for c in 0..shape.channels {
-                for o in 0..v.len() {
-                    let row = c * shape.height + v.pick(o, k);
-                    out.extend_from_slice(&x[row * width..(row + 1) * width]);
-                }
-            }
-            out
-        })
-        .collect();
-    max_many(s, down, ring, narrow)
+    let across = max_many(s, shape.across(x)?, ring, narrow)?;
+    max_many(s, shape.down(&across)?, ring, narrow)
 }
 
 /// Adds the exact traffic and rounds of [`max_pool`] to the model, both directions.
@@ -192,6 +197,38 @@ pub fn max_pool_cost(m: &mut CostModel, ring: Ring, narrow: Ring, shape: PoolSha
     let Ok((v, h)) = shape.axes() else { return };
     max_many_cost(m, h.longest(), shape.channels * shape.height * h.len(), ring, narrow);
     max_many_cost(m, v.longest(), shape.channels * v.len() * h.len(), ring, narrow);
+}
+
+/// [`max_pool`] of what [`super::narrowed`] gives of x, and [`super::widened`] of the result, which the last comparison does. Maxima lie in [least, least + 2^(w-1)).
+///
+/// # Errors
+/// As [`max_pool`] and [`super::narrowed`].
+pub fn max_pool_dividing(
+    s: &mut Session,
+    x: &[u64],
+    of: Narrowing,
+    least: i64,
+    shape: PoolShape,
+) -> Result<Vec<u64>> {
+    let y = narrowed(s, x, of)?;
+    check_len("pooled tensor", shape.input_len(), y.len())?;
+    let across = shape.across(&y)?;
+    if shape.axes()?.0.longest() == 1 {
+        return shape.down(&max_many_wide(s, across, of, least)?).map(|mut one| one.swap_remove(0));
+    }
+    let across = max_many(s, across, of.narrow, of.narrow)?;
+    max_many_wide(s, shape.down(&across)?, of, least)
+}
+
+/// Adds the exact traffic and rounds of [`max_pool_dividing`] to the model, both directions.
+pub fn max_pool_dividing_cost(m: &mut CostModel, of: Narrowing, shape: PoolShape) {
+    let Ok((v, h)) = shape.axes() else { return };
+    let rows = shape.channels * shape.height * h.len();
+    if v.longest() == 1 {
+        return max_many_wide_cost(m, h.longest(), rows, of);
+    }
+    max_many_cost(m, h.longest(), rows, of.narrow, of.narrow);
+    max_many_wide_cost(m, v.longest(), shape.channels * v.len() * h.len(), of);
 }
 
 /// Shares of floor(sum/count) over windows; `count_padding` divides every window by kernel height times width, which is

@@ -1,24 +1,25 @@
 //! ReLU and its relatives.
 
-use super::compare::{drelu, drelu_cost, drelu_dropping, drelu_dropping_cost};
+use super::compare::{drelu_dropping, drelu_dropping_cost};
 use super::convert::{mux, mux_cost};
+use super::selection::{where_positive, where_positive_cost};
 use super::truncate::{truncate, truncate_cost, Range, Rounding};
 use crate::cost::CostModel;
 use crate::error::{MpcError, Result};
 use crate::ring::Ring;
 use crate::Session;
 
-/// Shares of max(x, 0), exact for every x of Z_2^l read as signed, l >= 2: [`super::drelu`], then [`super::mux`].
+/// Shares of max(x, 0), exact for every x of Z_2^l read as signed, l >= 2: [`super::drelu`], and a selection that begins beside it.
 ///
 /// # Errors
 /// `RingWidth` when l < 2; channel errors.
 pub fn relu(s: &mut Session, x: &[u64], ring: Ring) -> Result<Vec<u64>> {
-    relu_dropping(s, x, ring, 0)
+    relu_within(s, x, ring, ring)
 }
 
 /// Adds the exact traffic and rounds of [`relu`] to the model, both directions.
 pub fn relu_cost(m: &mut CostModel, n: usize, ring: Ring) {
-    relu_dropping_cost(m, n, ring, 0);
+    relu_within_cost(m, n, ring, ring);
 }
 
 /// As [`relu`], with the sign taken modulo 2^w, w the bits of `narrow`: exact for every x in [-2^(w-1), 2^(w-1)), because reducing both shares
@@ -27,24 +28,21 @@ pub fn relu_cost(m: &mut CostModel, n: usize, ring: Ring) {
 /// # Errors
 /// `Parameter` when w exceeds l; otherwise as [`relu`].
 pub fn relu_within(s: &mut Session, x: &[u64], ring: Ring, narrow: Ring) -> Result<Vec<u64>> {
-    let positive = drelu_within(s, x, ring, narrow)?;
-    mux(s, &positive, x, ring)
+    Ok(where_positive(s, &reduced(x, ring, narrow)?, narrow, &[x], &[ring])?.swap_remove(0))
 }
 
-/// XOR shares of [x >= 0] for values that fit the narrower ring: its bits are all that is compared.
-pub(super) fn drelu_within(s: &mut Session, x: &[u64], ring: Ring, narrow: Ring) -> Result<super::Bits> {
+/// Values that fit the narrower ring, in it: its bits are all that is compared.
+pub(super) fn reduced(x: &[u64], ring: Ring, narrow: Ring) -> Result<Vec<u64>> {
     if narrow.bits() > ring.bits() {
         let (got, limit) = (narrow.bits().into(), ring.bits().into());
         return Err(MpcError::Parameter { what: "bits of the compared ring", got, limit });
     }
-    let low: Vec<u64> = x.iter().map(|v| narrow.reduce(*v)).collect();
-    drelu(s, &low, narrow)
+    Ok(x.iter().map(|v| narrow.reduce(*v)).collect())
 }
 
 /// Adds the exact traffic and rounds of [`relu_within`] to the model, both directions.
 pub fn relu_within_cost(m: &mut CostModel, n: usize, ring: Ring, narrow: Ring) {
-    drelu_cost(m, n, narrow);
-    mux_cost(m, n, ring);
+    where_positive_cost(m, n, narrow, &[ring]);
 }
 
 /// ReLU by [`super::drelu_dropping`]. **Not exact**: for 0 <= x < 2^drop the result may be 0 instead of x, and for

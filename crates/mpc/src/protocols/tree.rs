@@ -18,6 +18,11 @@ pub(super) fn demand(digits: usize, n: usize) -> u64 {
     (digits.saturating_sub(1) * words(n) * GROUP) as u64
 }
 
+/// Levels of the tree.
+pub(super) fn levels(digits: usize) -> u32 {
+    digits.next_power_of_two().trailing_zeros()
+}
+
 /// Messages of [`join`].
 pub(super) fn cost(model: &mut CostModel, mut digits: usize, n: usize, lowest_eq: bool) {
     while digits > 1 {

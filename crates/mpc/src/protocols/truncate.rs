@@ -3,7 +3,9 @@
 //! With x = x0 + x1 - w*2^l over the integers (w the wrap-around) and c the carry out of the low s bits,
 //! floor(x/2^s) = floor(x0/2^s) + floor(x1/2^s) + c - w*2^(l-s).
 
-use super::compare::{compare_both, compare_both_cost, compare_planes, compare_planes_cost, Bits};
+use super::compare::{
+    compare_both, compare_both_cost, compare_planes, compare_planes_cost, complemented, Bits,
+};
 use super::convert::{bit_to_arithmetic, bit_to_arithmetic_cost};
 use super::product::{self, chunks, products, Job};
 use crate::bits::{spread, to_planes};
@@ -113,13 +115,9 @@ fn pass(
         .collect())
 }
 
-/// Planes whose comparison gives the carry out of the low bits: party 0 complements.
+/// Planes whose comparison gives the carry out of the low bits: [`complemented`].
 pub(super) fn carry_planes(s: &Session, x: &[u64], bits: u32) -> Vec<Vec<u64>> {
-    let mut planes = to_planes(x, bits);
-    if s.is_first() {
-        planes.iter_mut().flatten().for_each(|w| *w = !*w);
-    }
-    planes
+    complemented(s, to_planes(x, bits))
 }
 
 /// The carry out of the low `shift` bits (only for `Floor`) and the wrap-around of l bits.

@@ -149,7 +149,7 @@ fn small_sessions_take_the_small_extension() {
     let kind = |n| {
         let mut m = CostModel::online(1 << 20);
         relu_cost(&mut m, n, ring);
-        assert_eq!(m.drawn(), [54 * n as u64, 18 * n as u64]);
+        assert_eq!(m.drawn(), [18 * n as u64, 54 * n as u64]);
         OtKind::for_demand(m.drawn())
     };
     assert_eq!(kind(256), OtKind::SoftSpoken);

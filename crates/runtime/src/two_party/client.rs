@@ -325,7 +325,9 @@ impl TwoPartyClient {
                 }
                 let own = Gauge::start(Party::One, &self.waited, session.stats());
                 self.stage(session, plan, (index, stage), &mut work)?;
-                session.ensure(self.account.ahead(plan, &self.layers, index, count))?;
+                for (ots, speaker) in self.account.ahead(plan, &self.layers, index, count) {
+                    session.ensure_from(ots, speaker)?;
+                }
                 let expected = self.account.stage(plan, &self.layers, index, count);
                 own.stop(session.stats(), expected, &mut trace.stages[index].phase);
                 predicted += expected;

@@ -93,7 +93,7 @@ pub struct Prediction {
     pub setup: PhaseCost,
     /// The first group of images, stage by stage.
     pub stages: Vec<PhaseCost>,
-    /// What of every stage is OTs that it ensures for later stages: nothing but for stages in front of ciphertexts.
+    /// What of every stage is OTs that it ensures for later stages: nothing but for linear stages, and stages in front of them.
     pub ahead: Vec<PhaseCost>,
     /// The first group in all, its announcement included.
     pub total: PhaseCost,
@@ -234,7 +234,7 @@ pub fn session(plan: &TwoPartyPlan, images: usize) -> Result<plan::Cost, Error> 
 
 /// Most OTs of a direction that are ensured ahead at once: silent ones, of which only trees' roots lie ready until they are drawn, and others,
 /// which lie ready as they are.
-const AHEAD: [u64; 2] = [1 << 24, 1 << 18];
+const AHEAD: [u64; 2] = [1 << 25, 1 << 18];
 
 /// A running session's prediction.
 #[derive(Clone)]
@@ -250,33 +250,35 @@ impl Account {
         Self { model: CostModel::new(kind), kind, task: Task::Infer }
     }
 
-    /// Whether ciphertexts of a stage travel in the group in work.
+    /// Whether messages of a linear stage travel in the group in work: ciphertexts, or what the client sends of its share where the stage is prepared.
     fn travels(&self, plan: &TwoPartyPlan, layers: &Layers, index: usize) -> bool {
         layers.shape(index).is_some()
-            && (self.task != Task::Prepared || !units::prepares(&plan.stages()[index]))
+            && (self.task != Task::Prepared
+                || !units::prepares(&plan.stages()[index])
+                || Parts::new(plan).of(index).is_some_and(|part| part.first))
     }
 
-    /// Whether OTs are ensured at the end of a stage: in front of ciphertexts, and in front of the first layer where none travel.
-    fn ensures(&self, plan: &TwoPartyPlan, layers: &Layers, index: usize) -> bool {
-        let next = index + 1;
-        let first = || (0..next).all(|i| layers.shape(i).is_none());
-        layers.shape(next).is_some() && (self.travels(plan, layers, next) || first())
-    }
-
-    /// OTs to ensure at the end of a stage, `[d]` with party d as their sender: where ciphertexts follow, those that protocols draw between them and
-    /// the next ciphertexts. Their messages then travel with the ciphertexts and with what came before, and make no round of their own.
+    /// OTs to ensure at the end of a stage, `[d]` with party d as their sender, and whose messages of them travel there. Those that protocols draw between a
+    /// linear stage and the next one are ensured around the first of them: the client's messages go with its request, the server's with its answer, and make
+    /// no round of their own.
     pub(super) fn ahead(
         &self,
         plan: &TwoPartyPlan,
         layers: &Layers,
         index: usize,
         images: usize,
-    ) -> [u64; 2] {
-        if self.task == Task::Prepare || !self.ensures(plan, layers, index) {
+    ) -> [([u64; 2], Party); 2] {
+        let answered = self.behind(plan, layers, index, images);
+        [(answered, Party::Zero), (self.behind(plan, layers, index + 1, images), Party::One)]
+    }
+
+    /// OTs that protocols draw behind a stage whose messages travel, up to the next one; none behind others.
+    fn behind(&self, plan: &TwoPartyPlan, layers: &Layers, index: usize, images: usize) -> [u64; 2] {
+        if self.task == Task::Prepare || !self.travels(plan, layers, index) {
             return [0; 2];
         }
         let mut drawn = CostModel::online(self.kind.default_chunk());
-        for next in index + 2..plan.stages().len() {
+        for next in index + 1..plan.stages().len() {
             if self.travels(plan, layers, next) {
                 break;
             }
@@ -346,7 +348,7 @@ impl Account {
                 self.count(|m| mpc::reveal_cost(m, sent, plan.ring(), Party::Zero))
             }
         };
-        [own, self.count(|m| m.ensure(ahead))]
+        [own, self.count(|m| ahead.into_iter().for_each(|(n, speaker)| m.ensure_from(n, speaker)))]
     }
 }
 

@@ -19,6 +19,32 @@ pub(super) trait OnShares {
 
     /// Traffic and rounds of [`Self::run`] on so many elements of an image.
     fn cost(&self, model: &mut CostModel, elements: usize, at: &At);
+
+    /// [`Self::run`] on the operand divided by a power of two, in the ring that is left, and back. `least`: a number that no result is below; none is above it
+    /// by half of that ring or more.
+    fn run_dividing(
+        &self,
+        s: &mut Session,
+        x: &[u64],
+        (narrowing, least): (mpc::Narrowing, i64),
+        at: &At,
+    ) -> Result<Vec<u64>> {
+        let y = mpc::narrowed(s, x, narrowing)?;
+        let z = self.run(s, &[&y], &at.within(narrowing.narrow))?;
+        mpc::widened(s, &z, narrowing, least)
+    }
+
+    /// Traffic and rounds of [`Self::run_dividing`] on so many elements of an image, with so many results.
+    fn cost_dividing(
+        &self,
+        m: &mut CostModel,
+        (elements, results): (usize, usize),
+        narrowing: mpc::Narrowing,
+        at: &At,
+    ) {
+        self.cost(m, elements, &at.within(narrowing.narrow));
+        mpc::widened_cost(m, results * at.images, narrowing);
+    }
 }
 
 /// Where a protocol runs.
@@ -90,10 +116,7 @@ pub(super) fn run(
     if stage.bits == 0 {
         return p.run(s, x, &at).map(Some);
     }
-    let narrowing = narrowing(stage, ring);
-    let y = mpc::narrowed(s, x[0], narrowing)?;
-    let z = p.run(s, &[&y], &at.within(stage.compared))?;
-    mpc::widened(s, &z, narrowing, least(stage)).map(Some)
+    p.run_dividing(s, x[0], (narrowing(stage, ring), least(stage)), &at).map(Some)
 }
 
 /// Cost of [`run`] and of opening on so many elements of an image of the first operand, and of the result; nothing for other stages.
@@ -109,8 +132,7 @@ pub(super) fn cost(
         if stage.bits == 0 {
             p.cost(m, elements, &at);
         } else {
-            p.cost(m, elements, &at.within(stage.compared));
-            mpc::widened_cost(m, results * images, narrowing(stage, ring));
+            p.cost_dividing(m, (elements, results), narrowing(stage, ring), &at);
         }
     }
     match &stage.kind {
@@ -149,6 +171,26 @@ impl OnShares for Relu {
 
     fn cost(&self, m: &mut CostModel, elements: usize, at: &At) {
         mpc::relu_within_cost(m, elements * at.images, at.ring, at.compared);
+    }
+
+    fn run_dividing(
+        &self,
+        s: &mut Session,
+        x: &[u64],
+        (narrowing, _): (mpc::Narrowing, i64),
+        _: &At,
+    ) -> Result<Vec<u64>> {
+        mpc::relu_dividing(s, x, narrowing)
+    }
+
+    fn cost_dividing(
+        &self,
+        m: &mut CostModel,
+        (elements, _): (usize, usize),
+        narrowing: mpc::Narrowing,
+        at: &At,
+    ) {
+        mpc::relu_dividing_cost(m, elements * at.images, narrowing);
     }
 }
 
@@ -202,6 +244,20 @@ impl OnShares for MaxPool {
 
     fn cost(&self, m: &mut CostModel, _: usize, at: &At) {
         mpc::max_pool_cost(m, at.ring, at.compared, of_images(&self.0, at.images));
+    }
+
+    fn run_dividing(
+        &self,
+        s: &mut Session,
+        x: &[u64],
+        (narrowing, least): (mpc::Narrowing, i64),
+        at: &At,
+    ) -> Result<Vec<u64>> {
+        mpc::max_pool_dividing(s, x, narrowing, least, of_images(&self.0, at.images))
+    }
+
+    fn cost_dividing(&self, m: &mut CostModel, _: (usize, usize), narrowing: mpc::Narrowing, at: &At) {
+        mpc::max_pool_dividing_cost(m, narrowing, of_images(&self.0, at.images));
     }
 }
 

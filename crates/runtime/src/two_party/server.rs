@@ -378,7 +378,9 @@ impl TwoPartyModel {
         for (index, stage) in self.plan.stages().iter().enumerate() {
             let gauge = Gauge::start(Party::Zero, waited, session.stats());
             self.stage(session, keys, (index, stage), group, &mut shares)?;
-            session.ensure(account.ahead(&self.plan, &self.layers, index, seeds.len()))?;
+            for (ots, speaker) in account.ahead(&self.plan, &self.layers, index, seeds.len()) {
+                session.ensure_from(ots, speaker)?;
+            }
             let mut phase = Phase::default();
             gauge.stop(
                 session.stats(),
