@@ -24,7 +24,7 @@ def main(slots, levels):
     parameters.SetFirstModSize(60)
     parameters.SetScalingTechnique(fhe.ScalingTechnique.FLEXIBLEAUTO)
     budget = [3, 3]
-    depth = levels + fhe.FHECKKSRNS.GetBootstrapDepth(budget, fhe.SecretKeyDist.UNIFORM_TERNARY)
+    depth = levels + fhe.CryptoContext.GetBootstrapDepth(budget, fhe.SecretKeyDist.UNIFORM_TERNARY)
     parameters.SetMultiplicativeDepth(depth)
     cc = fhe.GenCryptoContext(parameters)
     for feature in (

@@ -436,5 +436,17 @@ fn the_longest_lazy_sums_do_not_overflow() {
         for (i, q) in primes.iter().enumerate().take(6) {
             assert!(out[0][0].limb(i).iter().chain(out[0][1].limb(i)).all(|w| *w == 4100 % q));
         }
+        // As many terms as are summed between reductions, and around that.
+        let minus_one: Vec<u64> = primes.iter().map(|q| q - 1).collect();
+        for terms in [14, 15, 16, 30, 31] {
+            let x = vec![&top; terms];
+            let [low, high] = basis.inner_products(0..6, &x, [&x, &x]).unwrap();
+            let combined = basis.combine(0..6, &x, &vec![minus_one.as_slice(); terms]).unwrap();
+            for sum in [low, high, combined] {
+                for (i, q) in primes.iter().enumerate().take(6) {
+                    assert!(sum.limb(i).iter().all(|w| *w == terms as u64 % q), "{isa:?}, {terms} terms");
+                }
+            }
+        }
     }
 }

@@ -364,9 +364,12 @@ impl Stage {
                     let x: Vec<&[u64]> =
                         raised.chunks_exact(n * GROUP).map(|limbs| &limbs[n * (i - first)..][..n]).collect();
                     // P is 0 modulo the special primes.
-                    let lifted = |part: &RnsPoly<Eval>, out: &mut [u64]| match part.range().contains(&i) {
-                        true => basis.scale_add_words(i, out, part.limb(i), params.0.special_product[i]),
-                        false => Ok(()),
+                    let lifted = |part: &RnsPoly<Eval>, out: &mut [u64]| {
+                        if part.range().contains(&i) {
+                            basis.scale_add_words(i, out, part.limb(i), params.0.special_product[i])
+                        } else {
+                            Ok(())
+                        }
                     };
                     for (half, part) in [c0, c1].into_iter().enumerate() {
                         let own = babies.limb_mut(0, half);
