@@ -70,7 +70,10 @@ GLOSSARY: dict[str, dict[str, str]] = {
         ),
         "what": "The layer's shape, or how the step is done.",
         "ciphertexts": "Bytes of ciphertexts, both ways.",
-        "protocols": "Bytes of protocols on shares (oblivious transfer, garbled circuits), both ways.",
+        "protocols": (
+            "Bytes of protocols on shares (oblivious transfer, garbled circuits), both ways. Of a linear stage: "
+            "transfers made ahead for the stages behind it."
+        ),
         "rounds": "Messages that wait for one another; each costs half a round trip.",
         "time": "Predicted seconds of both parties and of the network.",
         "method": "How the layer is computed: docs/two-party.md has the methods (`--method`, `--nonlinear`).",
