@@ -8,7 +8,7 @@
 //! narrow enough, and take two. Words that are not uniform can exceed the bound where `N 2^(k-1) >= p/2`; split ones never
 //! do, and what comes out otherwise is wrong, not unsafe.
 //!
-//! WebAssembly takes parts of at most 27 bits and transforms over the complex numbers ([`crate::complex`]) up to N = 8192.
+//! WebAssembly takes parts of at most 27 bits and transforms over the complex numbers (`complex.rs`) up to N = 8192.
 
 #[cfg(target_family = "wasm")]
 use crate::complex;
