@@ -1,12 +1,14 @@
 //! AES-128 in bulk, on the fastest constant-time path that every machine of the target has; vectors of x86 have their own (`vaes`).
 
+#![allow(unsafe_code)]
+
 #[cfg(all(target_arch = "wasm32", target_feature = "simd128"))]
 use crate::bitslice::{simd128::Vector, Plane, Schedule};
 #[cfg(not(all(target_arch = "wasm32", target_feature = "simd128")))]
 use aes::cipher::{BlockEncrypt, KeyInit};
 use zeroize::Zeroize;
 
-/// Blocks encrypted in one go.
+/// Blocks of a keystream encrypted in one go.
 const BULK: usize = 32;
 
 /// A keyed AES-128 (FIPS 197). No `Debug`; the key schedule is wiped on drop. Constant time.
@@ -33,18 +35,12 @@ impl Aes128 {
     /// Encrypts blocks in place; the bytes of a block are those of the number, least first.
     #[cfg(not(all(target_arch = "wasm32", target_feature = "simd128")))]
     pub fn encrypt(&self, blocks: &mut [u128]) {
-        let mut room = [aes::Block::default(); BULK];
-        for chunk in blocks.chunks_mut(BULK) {
-            let room = &mut room[..chunk.len()];
-            for (b, x) in room.iter_mut().zip(chunk.iter()) {
-                *b = x.to_le_bytes().into();
-            }
-            self.cipher.encrypt_blocks(room);
-            for (x, b) in chunk.iter_mut().zip(room.iter()) {
-                *x = u128::from_le_bytes((*b).into());
-            }
-        }
-        room.iter_mut().for_each(|b| b.as_mut_slice().zeroize());
+        let order = |blocks: &mut [u128]| blocks.iter_mut().for_each(|b| *b = b.to_le());
+        order(blocks);
+        // SAFETY: a block of the cipher is an array of 16 bytes without demands on its place, and any 16 bytes are a number and a block.
+        let bytes = unsafe { std::slice::from_raw_parts_mut(blocks.as_mut_ptr().cast::<aes::Block>(), blocks.len()) };
+        self.cipher.encrypt_blocks(bytes);
+        order(blocks);
     }
 
     /// Encrypts blocks in place; the bytes of a block are those of the number, least first.
