@@ -1,5 +1,8 @@
 //! Bit planes: bit j of n values, packed 64 to a word; and values packed l bits each for the wire.
 
+use hushnet_ring::{pack, RingError};
+
+use crate::error::{MpcError, Result};
 use crate::simd;
 
 /// Words that hold n bits.
@@ -38,77 +41,24 @@ pub(crate) fn spread(plane: &[u64], n: usize) -> Vec<u64> {
 }
 
 /// Values of `l` bits each, little-endian, value i at bit i*l; appended to `out`.
-pub(crate) fn pack(values: &[u64], l: u32, out: &mut Vec<u8>) {
-    let end = out.len() + bytes(values.len() * l as usize);
-    if l == 64 {
-        values.iter().for_each(|v| out.extend_from_slice(&v.to_le_bytes()));
-        return;
-    }
-    // Neighbours that fit a word together go together.
-    match 64 / l {
-        1 => pack_groups::<1>(values, l, out),
-        2 | 3 => pack_groups::<2>(values, l, out),
-        4..=7 => pack_groups::<4>(values, l, out),
-        _ => pack_groups::<8>(values, l, out),
-    }
-    out.truncate(end);
-}
-
-fn pack_groups<const N: usize>(values: &[u64], l: u32, out: &mut Vec<u8>) {
-    let (mut acc, mut have) = (0u128, 0u32);
-    let mut put = |word: u64, bits: u32| {
-        acc |= u128::from(word) << have;
-        have += bits;
-        if have >= 64 {
-            out.extend_from_slice(&(acc as u64).to_le_bytes());
-            acc >>= 64;
-            have -= 64;
-        }
-    };
-    let (groups, rest) = values.as_chunks::<N>();
-    for group in groups {
-        put(group.iter().rev().fold(0, |word, v| word << (l % 64) | v), N as u32 * l);
-    }
-    rest.iter().for_each(|&v| put(v, l));
-    out.extend_from_slice(&(acc as u64).to_le_bytes());
+pub(crate) fn pack(values: &[u64], l: u32, out: &mut Vec<u8>) -> Result<()> {
+    let start = out.len();
+    out.resize(start + bytes(values.len() * l as usize), 0);
+    pack::pack(values, l, &mut out[start..]).map_err(|e| refused(e, l))
 }
 
 /// The reverse of [`pack`] for `out.len()` values. `data` has exactly the packed length.
-pub(crate) fn unpack(data: &[u8], l: u32, out: &mut [u64]) {
-    match 64 / l {
-        1 => unpack_groups::<1>(data, l, out),
-        2 | 3 => unpack_groups::<2>(data, l, out),
-        4..=7 => unpack_groups::<4>(data, l, out),
-        _ => unpack_groups::<8>(data, l, out),
-    }
+pub(crate) fn unpack(data: &[u8], l: u32, out: &mut [u64]) -> Result<()> {
+    pack::unpack(data, l, out).map_err(|e| refused(e, l))
 }
 
-fn unpack_groups<const N: usize>(data: &[u8], l: u32, out: &mut [u64]) {
-    let mask = u64::MAX >> (64 - l);
-    let (mut acc, mut have) = (0u128, 0u32);
-    let mut words = data.chunks(8).map(|c| {
-        let mut b = [0u8; 8];
-        b[..c.len()].copy_from_slice(c);
-        u64::from_le_bytes(b)
-    });
-    let mut take = |bits: u32| {
-        if have < bits {
-            acc |= u128::from(words.next().unwrap_or(0)) << have;
-            have += 64;
-        }
-        let word = acc as u64;
-        acc >>= bits;
-        have -= bits;
-        word
-    };
-    let (groups, rest) = out.as_chunks_mut::<N>();
-    for group in groups {
-        let word = take(N as u32 * l);
-        for (i, o) in group.iter_mut().enumerate() {
-            *o = (word >> (i as u32 * l)) & mask;
-        }
+/// Widths and lengths are checked before words are packed, so this is a fault of this crate.
+#[cold]
+fn refused(error: RingError, bits: u32) -> MpcError {
+    match error {
+        RingError::Length { what, expected, got } => MpcError::Length { what, expected, got },
+        _ => MpcError::RingWidth { bits, min: 1 },
     }
-    rest.iter_mut().for_each(|o| *o = take(l) & mask);
 }
 
 #[cfg(test)]
@@ -123,10 +73,17 @@ mod tests {
                     .map(|i| (i.wrapping_mul(0x9e37_79b9_7f4a_7c15) ^ (i << 60)) & (u64::MAX >> (64 - l)))
                     .collect();
                 let mut data = vec![7u8];
-                pack(&v, l, &mut data);
+                pack(&v, l, &mut data).unwrap();
                 assert_eq!(data.len(), 1 + bytes(n * l as usize));
+                for (i, v) in v.iter().enumerate() {
+                    for at in 0..l as usize {
+                        let place = i * l as usize + at;
+                        let sent = u64::from(data[1 + place / 8] >> (place % 8) & 1);
+                        assert_eq!(sent, v >> at & 1, "bit {at} of value {i} of {l} bits");
+                    }
+                }
                 let mut back = vec![0; n];
-                unpack(&data[1..], l, &mut back);
+                unpack(&data[1..], l, &mut back).unwrap();
                 assert_eq!(v, back);
             }
         }

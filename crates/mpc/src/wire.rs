@@ -50,7 +50,7 @@ pub(crate) fn send_packed(ch: &mut dyn Channel, values: &[u64], l: u32) -> Resul
     let mut buf = Vec::with_capacity(bytes(1024 * l as usize));
     for chunk in values.chunks(1024) {
         buf.clear();
-        bits::pack(chunk, l, &mut buf);
+        bits::pack(chunk, l, &mut buf)?;
         ch.send(&buf)?;
     }
     Ok(())
@@ -63,7 +63,7 @@ pub(crate) fn recv_packed(ch: &mut dyn Channel, n: usize, l: u32) -> Result<Vec<
     for chunk in out.chunks_mut(1024) {
         let buf = &mut buf[..bytes(chunk.len() * l as usize)];
         ch.recv(buf)?;
-        bits::unpack(buf, l, chunk);
+        bits::unpack(buf, l, chunk)?;
     }
     Ok(out)
 }

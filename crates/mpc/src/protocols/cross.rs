@@ -110,7 +110,7 @@ pub(crate) fn offer(
                 shift: term.shift,
             };
             key.offer(&term, &mut sent, &mut share);
-            pack(&sent[..n], terms[k].payload.bits(), &mut messages);
+            pack(&sent[..n], terms[k].payload.bits(), &mut messages)?;
         }
         for (o, share) in out.iter_mut().zip(&share) {
             *o = ring.reduce(*share);
@@ -139,7 +139,7 @@ pub(crate) fn collect(
         for (term, &bits) in terms.iter().zip(&mut bits) {
             let (part, after) = rest.split_at(packed_bytes(n, term.payload.bits()) as usize);
             rest = after;
-            crate::bits::unpack(part, term.payload.bits(), &mut received[..n]);
+            crate::bits::unpack(part, term.payload.bits(), &mut received[..n])?;
             s.recv_pads.key.collect(bits, &received, term.shift, &mut share);
         }
         for (o, share) in out.iter_mut().zip(&share) {

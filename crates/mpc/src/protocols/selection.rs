@@ -73,7 +73,7 @@ impl Selection {
                     out.push((x & p).wrapping_add(word(chosen[i], k)).wrapping_sub(first));
                 }
                 message.clear();
-                pack(&sent, rings[k].bits(), &mut message);
+                pack(&sent, rings[k].bits(), &mut message)?;
                 s.channel.send(&message)?;
             }
         }
@@ -87,7 +87,7 @@ impl Selection {
             for (out, ring) in self.products.iter_mut().zip(&self.rings) {
                 message.resize(packed_bytes(m, ring.bits()) as usize, 0);
                 s.channel.recv(&mut message)?;
-                unpack(&message, ring.bits(), &mut received[..m]);
+                unpack(&message, ring.bits(), &mut received[..m])?;
                 for (i, (o, t)) in out[at..at + m].iter_mut().zip(&received).enumerate() {
                     *o = ring.add(*o, t & all(bit(&self.random, at + i)));
                 }

@@ -1,4 +1,5 @@
-//! Terms of products, 64 values at a time: one term of a sum `bit * element * 2^shift` at either party ([`crate::protocols`], `cross`).
+//! Terms of products, 64 values at a time: one term of a sum `bit * element * 2^shift` at either party ([`crate::protocols`], `cross`); and the
+//! holder's tables of functions (`spline`).
 //!
 //! The loops are written once; a path with vector registers compiles them for these. So all paths give the same bits. Bits of secrets become masks, and an
 //! optimisation barrier keeps the compiler from making branches of them.
@@ -23,6 +24,20 @@ pub(crate) struct Offered<'a> {
     pub payload: u64,
     /// Left shift of the product.
     pub shift: u32,
+}
+
+/// A polynomial in the place of a table's holder, whose value becomes a field of the words of its entry.
+pub(crate) struct Polynomial<'a> {
+    /// Coefficients, lowest first.
+    pub coefficients: &'a [i64],
+    /// Fractional bits of places.
+    pub place_bits: u32,
+    /// Bits of a value that are rounded away.
+    pub fine: u32,
+    /// Ones for the bits of the field, at the lowest ones.
+    pub mask: u64,
+    /// Where the field begins.
+    pub at: u32,
 }
 
 /// All ones or nothing in lane i, by bit i of the word.
@@ -65,6 +80,34 @@ pub(super) fn collect(bits: u64, received: &Lanes, shift: u32, share: &mut Lanes
     }
 }
 
+/// Puts the polynomial's values at the places into the words, whose field is zero.
+#[inline(always)]
+pub(super) fn evaluate(of: &Polynomial<'_>, places: &Lanes, words: &mut Lanes) {
+    let (&highest, rest) = of.coefficients.split_last().unwrap_or((&0, &[]));
+    let mut sums = [highest; GROUP];
+    for c in rest.iter().rev() {
+        for (sum, place) in sums.iter_mut().zip(places) {
+            *sum = (sum.wrapping_mul(*place as i64) >> of.place_bits).wrapping_add(*c);
+        }
+    }
+    let half = (1i64 << of.fine) >> 1;
+    for (word, sum) in words.iter_mut().zip(&sums) {
+        *word |= ((sum.wrapping_add(half) >> of.fine) as u64 & of.mask) << of.at;
+    }
+}
+
+/// One step of a table's turn: for the values whose bit `step` of the turn is set, entry c + 2^step comes to place c, modulo the table's length.
+#[inline(always)]
+pub(super) fn turn(table: &[Lanes], turn: &Lanes, step: u32, next: &mut [Lanes]) {
+    let masks = black_box(turn.map(|t| ((t >> step) & 1).wrapping_neg()));
+    for (c, next) in next.iter_mut().enumerate() {
+        let (stay, come) = (&table[c], &table[(c + (1 << step)) % table.len()]);
+        for i in 0..GROUP {
+            next[i] = stay[i] ^ ((stay[i] ^ come[i]) & masks[i]);
+        }
+    }
+}
+
 /// The loops of this file, compiled for the named features.
 #[cfg(target_arch = "x86_64")]
 macro_rules! compiled {
@@ -82,6 +125,39 @@ macro_rules! compiled {
         #[target_feature(enable = $features)]
         fn collect_inner(bits: u64, received: &lanes::Lanes, shift: u32, share: &mut lanes::Lanes) {
             lanes::collect(bits, received, shift, share);
+        }
+
+        #[target_feature(enable = $features)]
+        fn evaluate_inner(of: &lanes::Polynomial<'_>, places: &lanes::Lanes, words: &mut lanes::Lanes) {
+            lanes::evaluate(of, places, words);
+        }
+
+        #[target_feature(enable = $features)]
+        fn turn_inner(table: &[lanes::Lanes], turn: &lanes::Lanes, step: u32, next: &mut [lanes::Lanes]) {
+            lanes::turn(table, turn, step, next);
+        }
+
+        /// See `FixedKey::evaluate`.
+        pub(in crate::simd) fn evaluate(
+            _: &Key,
+            of: &lanes::Polynomial<'_>,
+            places: &lanes::Lanes,
+            words: &mut lanes::Lanes,
+        ) {
+            // SAFETY: a `Key` exists only where the features do.
+            unsafe { evaluate_inner(of, places, words) }
+        }
+
+        /// See `FixedKey::turn`.
+        pub(in crate::simd) fn turn(
+            _: &Key,
+            table: &[lanes::Lanes],
+            turn: &lanes::Lanes,
+            step: u32,
+            next: &mut [lanes::Lanes],
+        ) {
+            // SAFETY: a `Key` exists only where the features do.
+            unsafe { turn_inner(table, turn, step, next) }
         }
 
         /// See `FixedKey::offer`.

@@ -17,7 +17,7 @@ use hushnet_ring::aes128::Aes128;
 use crate::block::Block;
 use crate::select::equal_mask;
 
-pub(crate) use lanes::{Lanes, Offered};
+pub(crate) use lanes::{Lanes, Offered, Polynomial};
 
 /// Blocks hashed at a time by the callers.
 pub(crate) const GROUP: usize = 64;
@@ -147,6 +147,16 @@ impl FixedKey {
     /// The same once they are here: adds bit * received * 2^shift, modulo 2^64.
     pub(crate) fn collect(&self, bits: u64, received: &Lanes, shift: u32, share: &mut Lanes) {
         on!(self, collect(bits, received, shift, share));
+    }
+
+    /// Puts the polynomial's values at the places into the words, whose field is zero.
+    pub(crate) fn evaluate(&self, of: &Polynomial<'_>, places: &Lanes, words: &mut Lanes) {
+        on!(self, evaluate(of, places, words));
+    }
+
+    /// One step of a table's turn: for the values whose bit `step` of the turn is set, entry c + 2^step comes to place c, modulo the table's length.
+    pub(crate) fn turn(&self, table: &[Lanes], turn: &Lanes, step: u32, next: &mut [Lanes]) {
+        on!(self, turn(table, turn, step, next));
     }
 
     /// Rows of a local code whose table falls into groups of 2^log_group entries, 16 at most: XORs one entry of each group into each row. Row

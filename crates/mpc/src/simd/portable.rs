@@ -2,7 +2,7 @@
 
 use hushnet_ring::aes128::Aes128;
 
-use super::lanes::{self, Lanes, Offered};
+use super::lanes::{self, Lanes, Offered, Polynomial};
 use super::spread;
 use crate::block::{Block, CLEAR};
 use crate::select::equal_mask;
@@ -152,4 +152,14 @@ pub(super) fn keep(_: &Aes128, pads: &Lanes, shift: u32, share: &mut Lanes) {
 /// See `FixedKey::collect`.
 pub(super) fn collect(_: &Aes128, bits: u64, received: &Lanes, shift: u32, share: &mut Lanes) {
     lanes::collect(bits, received, shift, share);
+}
+
+/// See `FixedKey::evaluate`.
+pub(super) fn evaluate(_: &Aes128, of: &Polynomial<'_>, places: &Lanes, words: &mut Lanes) {
+    lanes::evaluate(of, places, words);
+}
+
+/// See `FixedKey::turn`.
+pub(super) fn turn(_: &Aes128, table: &[Lanes], turn: &Lanes, step: u32, next: &mut [Lanes]) {
+    lanes::turn(table, turn, step, next);
 }

@@ -222,3 +222,41 @@ fn terms_of_products_agree() {
         }
     }
 }
+
+#[test]
+fn tables_of_functions_agree() {
+    let lanes = |seed: u128| -> Lanes { std::array::from_fn(|i| random(GROUP, seed)[i] as u64) };
+    for (order, place_bits, at) in [(0, 12, 0), (1, 1, 3), (5, 15, 20), (8, 20, 44)] {
+        let coefficients: Vec<i64> =
+            lanes(order).iter().take(order as usize + 1).map(|&c| c as i64 >> 24).collect();
+        let places = lanes(70 + order).map(|p| p >> (64 - place_bits));
+        let before = lanes(80).map(|w| w & ((1 << at) - 1));
+        let of = Polynomial { coefficients: &coefficients, place_bits, fine: 14, mask: 0xf_ffff, at };
+        let exact = std::array::from_fn(|i| {
+            let step =
+                |sum: i64, c: &i64| (sum.wrapping_mul(places[i] as i64) >> place_bits).wrapping_add(*c);
+            let value = coefficients.iter().rev().fold(0, step);
+            before[i] | ((((value + (1 << 13)) >> 14) as u64 % (1 << 20)) << at)
+        });
+        for k in paths(KEY) {
+            let mut got = before;
+            k.evaluate(&of, &places, &mut got);
+            assert_eq!(got, exact, "order {order}");
+        }
+    }
+    for d in 0..5 {
+        let table: Vec<Lanes> = (0..1 << d).map(|c| lanes(90 + c)).collect();
+        let turn = lanes(130);
+        for k in paths(KEY) {
+            let (mut turned, mut next) = (table.clone(), table.clone());
+            for step in 0..d {
+                k.turn(&turned, &turn, step, &mut next);
+                std::mem::swap(&mut turned, &mut next);
+            }
+            for (c, entry) in turned.iter().enumerate() {
+                let exact: Lanes = std::array::from_fn(|i| table[(c + turn[i] as usize) % table.len()][i]);
+                assert_eq!(*entry, exact, "entry {c} of {}", table.len());
+            }
+        }
+    }
+}

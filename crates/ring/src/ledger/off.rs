@@ -87,6 +87,10 @@ pub fn words(_: Kind, _: &mut [u64]) {}
 #[inline(always)]
 pub fn blocks(_: Kind, _: &mut [u128]) {}
 
+/// The same of blocks that are used with a tweak XORed to each.
+#[inline(always)]
+pub fn tweaked(_: Kind, _: &mut [u128], _: u128) {}
+
 /// The bytes are used as one value.
 #[inline(always)]
 pub fn bytes(_: Kind, _: &mut [u8]) {}

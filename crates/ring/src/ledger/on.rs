@@ -143,6 +143,14 @@ pub fn blocks(kind: Kind, values: &mut [u128]) {
     });
 }
 
+/// The same of blocks that are used with a tweak XORed to each.
+#[track_caller]
+pub fn tweaked(kind: Kind, values: &mut [u128], tweak: u128) {
+    values.iter_mut().for_each(|v| *v ^= tweak);
+    blocks(kind, values);
+    values.iter_mut().for_each(|v| *v ^= tweak);
+}
+
 /// The bytes are used as one value.
 #[track_caller]
 pub fn bytes(kind: Kind, values: &mut [u8]) {

@@ -37,7 +37,7 @@ use crate::cost::CostModel;
 use crate::error::{check_len, MpcError, Result};
 use crate::ring::Ring;
 use crate::select::all;
-use crate::simd::GROUP;
+use crate::simd::{FixedKey, Polynomial, GROUP};
 use crate::{Party, Session};
 
 /// Values whose messages go out before the next ones are computed, so that both parties work at the same time.
@@ -92,19 +92,16 @@ impl Pieces {
     }
 
     /// Entries of all segments for 64 places of the holder.
-    fn table(&self, fields: &Fields, places: &Lanes, place_bits: u32) -> Vec<Lanes> {
+    fn table(&self, key: &FixedKey, fields: &Fields, places: &Lanes, place_bits: u32) -> Vec<Lanes> {
         let entry = |piece: &[i64]| {
             let mut words = [0; GROUP];
             let mut rest = piece;
             for (which, order) in self.orders.iter().enumerate() {
-                let (polynomial, after) = rest.split_at(order + 1);
+                let (coefficients, after) = rest.split_at(order + 1);
                 rest = after;
-                for (word, &place) in words.iter_mut().zip(places) {
-                    let next =
-                        |sum: i64, c: &i64| (sum.wrapping_mul(place as i64) >> place_bits).wrapping_add(*c);
-                    let value = polynomial.iter().rev().fold(0, next);
-                    *word = fields.put(*word, which, (value.wrapping_add(1 << (FINE - 1)) >> FINE) as u64);
-                }
+                let (at, mask) = fields.place(which);
+                let of = Polynomial { coefficients, place_bits, fine: FINE, mask, at };
+                key.evaluate(&of, places, &mut words);
             }
             words
         };
@@ -242,7 +239,7 @@ fn hold(s: &mut Session, x: &[u64], plan: &Plan<'_>, pieces: &Pieces) -> Result<
         let lanes = lanes.map(|x| shape.argument.add(shape.multiplied(x), start));
         turn.iter_mut().zip(&lanes).for_each(|(t, x)| *t = t.wrapping_add(x >> segment));
         let places = lanes.map(|x| (x & ((1 << segment) - 1)) >> (segment - fine));
-        let entries = pieces.table(&plan.fields, &places, fine);
+        let entries = pieces.table(&s.hash, &plan.fields, &places, fine);
         let own = table::answer(s, &plan.fields, entries, &turn, count)?;
         inner.extend(own[..count].iter().map(|&w| {
             // Bits that are shed raise the mean by one of the lowest of them; small exponentials are to have none.

@@ -10,8 +10,8 @@ use crate::bits::{pack, unpack};
 use crate::block::Block;
 use crate::error::Result;
 use crate::ring::Ring;
-use crate::select::{all, equal};
-use crate::simd::{transpose64, GROUP};
+use crate::select::equal;
+use crate::simd::{transpose64, FixedKey, GROUP};
 use crate::wire::{packed_bytes, recv_plane, send_plane};
 use crate::{uses, Session};
 use hushnet_ring::ledger;
@@ -27,25 +27,26 @@ fn tweak(label: u64) -> Block {
 
 /// Words whose fields are added and subtracted at once: the lowest bits are the first field.
 pub(super) struct Fields {
-    bits: Vec<u32>,
+    /// Where each begins, and ones for its bits, at the lowest ones.
+    places: Vec<(u32, u64)>,
     tops: u64,
     mask: u64,
 }
 
 impl Fields {
     pub(super) fn new(rings: &[Ring]) -> Self {
-        let bits: Vec<u32> = rings.iter().map(|r| r.bits()).collect();
-        let (mut tops, mut at) = (0, 0);
-        for b in &bits {
-            at += b;
+        let (mut places, mut tops, mut at) = (Vec::with_capacity(rings.len()), 0, 0);
+        for ring in rings {
+            places.push((at, ring.mask()));
+            at += ring.bits();
             tops |= 1 << (at - 1);
         }
-        Self { bits, tops, mask: u64::MAX >> (64 - at) }
+        Self { places, tops, mask: u64::MAX >> (64 - at) }
     }
 
     /// The number of bits of a whole word.
     pub(super) fn total(&self) -> u32 {
-        self.bits.iter().sum()
+        self.mask.count_ones()
     }
 
     pub(super) fn add(&self, a: u64, b: u64) -> u64 {
@@ -56,16 +57,15 @@ impl Fields {
         (((a | self.tops).wrapping_sub(b & !self.tops)) ^ ((a ^ !b) & self.tops)) & self.mask
     }
 
-    /// Field `which` of a word.
-    pub(super) fn get(&self, word: u64, which: usize) -> u64 {
-        let at: u32 = self.bits[..which].iter().sum();
-        word >> at & (u64::MAX >> (64 - self.bits[which]))
+    /// Where field `which` begins, and ones for its bits, at the lowest ones.
+    pub(super) fn place(&self, which: usize) -> (u32, u64) {
+        self.places[which]
     }
 
-    /// The word with `value`, reduced, in field `which`, which is zero.
-    pub(super) fn put(&self, word: u64, which: usize, value: u64) -> u64 {
-        let at: u32 = self.bits[..which].iter().sum();
-        word | (value & (u64::MAX >> (64 - self.bits[which]))) << at
+    /// Field `which` of a word.
+    pub(super) fn get(&self, word: u64, which: usize) -> u64 {
+        let (at, mask) = self.place(which);
+        word >> at & mask
     }
 }
 
@@ -119,16 +119,10 @@ pub(super) fn heard(s: &mut Session, d: u32, count: usize) -> Result<Lanes> {
 }
 
 /// Moves entry c + turn to place c, for each value by its own turn.
-fn rotate(table: &mut Vec<Lanes>, d: u32, turn: &Lanes) {
+fn rotate(key: &FixedKey, table: &mut Vec<Lanes>, d: u32, turn: &Lanes) {
     let mut next = vec![[0; GROUP]; table.len()];
     for step in 0..d {
-        let masks: Lanes = std::array::from_fn(|i| all(turn[i] >> step));
-        for (c, next) in next.iter_mut().enumerate() {
-            let (stay, come) = (&table[c], &table[(c + (1 << step)) % table.len()]);
-            for i in 0..GROUP {
-                next[i] = stay[i] ^ ((stay[i] ^ come[i]) & masks[i]);
-            }
-        }
+        key.turn(table, turn, step, &mut next);
         std::mem::swap(table, &mut next);
     }
 }
@@ -144,14 +138,13 @@ fn pads(s: &mut Session, d: u32) -> Result<Vec<Lanes>> {
         s.send_pads.key.hash(&q, delta, &mut pair[1]);
     }
     let mut pads = vec![[0; GROUP]; 1 << d];
-    let (mut key, mut h) = ([0; GROUP], [0; GROUP]);
     for (c, pads) in pads.iter_mut().enumerate() {
-        for (bit, pair) in keys.iter().enumerate() {
-            let tweak = tweak(c as u64);
-            key.iter_mut().zip(&pair[c >> bit & 1]).for_each(|(k, m)| *k = m ^ tweak);
-            ledger::blocks(uses::SENT_TABLE_KEY, &mut key);
-            s.hash.hash(&key, 0, &mut h);
-            pads.iter_mut().zip(&h).for_each(|(p, &h)| *p ^= h as u64);
+        let tweak = tweak(c as u64);
+        for (bit, pair) in keys.iter_mut().enumerate() {
+            let key = &mut pair[c >> bit & 1];
+            ledger::tweaked(uses::SENT_TABLE_KEY, key, tweak);
+            let h = s.hash.words(key, tweak);
+            pads.iter_mut().zip(&h).for_each(|(p, &h)| *p ^= h);
         }
     }
     Ok(pads)
@@ -167,7 +160,7 @@ pub(super) fn answer(
     count: usize,
 ) -> Result<Lanes> {
     let d = table.len().trailing_zeros();
-    rotate(&mut table, d, turn);
+    rotate(&s.hash, &mut table, d, turn);
     let pads = pads(s, d)?;
     let own: Lanes = std::array::from_fn(|i| fields.sub(table[0][i], pads[0][i]));
     let mut message = Vec::with_capacity((table.len() - 1) * packed_bytes(count, fields.total()) as usize);
@@ -176,7 +169,7 @@ pub(super) fn answer(
         for i in 0..GROUP {
             correction[i] = fields.sub(fields.sub(entry[i], own[i]), pad[i]);
         }
-        pack(&correction[..count], fields.total(), &mut message);
+        pack(&correction[..count], fields.total(), &mut message)?;
     }
     s.channel.send(&message)?;
     Ok(own)
@@ -190,7 +183,7 @@ pub(super) fn learn(s: &mut Session, fields: &Fields, d: u32, asked: &Asked, cou
     let mut own = [0; GROUP];
     let mut correction = [0; GROUP];
     for (c, part) in message.chunks_exact(part.max(1)).enumerate() {
-        unpack(part, fields.total(), &mut correction[..count]);
+        unpack(part, fields.total(), &mut correction[..count])?;
         for i in 0..count {
             own[i] |= correction[i] & std::hint::black_box(equal(c as u64 + 1, asked.labels[i]));
         }
