@@ -28,15 +28,15 @@ pub(crate) struct Offered<'a> {
 
 /// A polynomial in the place of a table's holder, whose value becomes a field of the words of its entry.
 pub(crate) struct Polynomial<'a> {
-    /// Coefficients, lowest first.
+    /// Its coefficients as integers, the constant first.
     pub coefficients: &'a [i64],
-    /// Fractional bits of places.
+    /// Fractional bits that the holder's places have.
     pub place_bits: u32,
     /// Bits of a value that are rounded away.
     pub fine: u32,
     /// Ones for the bits of the field, at the lowest ones.
     pub mask: u64,
-    /// Where the field begins.
+    /// The bit of the word at which the field begins.
     pub at: u32,
 }
 
