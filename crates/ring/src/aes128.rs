@@ -38,7 +38,8 @@ impl Aes128 {
         let order = |blocks: &mut [u128]| blocks.iter_mut().for_each(|b| *b = b.to_le());
         order(blocks);
         // SAFETY: a block of the cipher is an array of 16 bytes without demands on its place, and any 16 bytes are a number and a block.
-        let bytes = unsafe { std::slice::from_raw_parts_mut(blocks.as_mut_ptr().cast::<aes::Block>(), blocks.len()) };
+        let bytes =
+            unsafe { std::slice::from_raw_parts_mut(blocks.as_mut_ptr().cast::<aes::Block>(), blocks.len()) };
         self.cipher.encrypt_blocks(bytes);
         order(blocks);
     }
