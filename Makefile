@@ -2,7 +2,7 @@
 SHELL := /bin/bash
 PYTHON ?= $(shell for v in python3.12 python3.11 python3.10 python3.13 python3; do \
 	$$v -c 'import sys; sys.exit(sys.version_info < (3, 10))' 2>/dev/null && echo $$v && break; done)
-# cargo's profile of what is built here: as fast to run as `release`, much faster to build, and the Rust tests are linked from the same libraries
+# cargo's profile of what is built here: much faster to build than `release`, and the Rust tests are linked from the same libraries
 PROFILE ?= fast
 # Cargo resolves the features of dependencies for all packages that a command names. With the extension, and with its feature, named beside
 # what they test, commands link the libraries that `setup` built; without, cargo builds most of them a second time (tests/test_builds.py).

@@ -79,3 +79,28 @@ pub(crate) fn keystream(cipher: &Aes128, counters: crate::prg::Blocks, mask: u64
     }
     blocks.zeroize();
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn blocks_of_any_count_are_those_of_the_standard() {
+        let bytes = |first: u8, step: u8| std::array::from_fn::<u8, 16, _>(|i| first + step * i as u8);
+        let cipher = Aes128::new(&bytes(0, 1));
+        // FIPS 197, appendix C.1.
+        let mut standard = [u128::from_le_bytes(bytes(0, 0x11))];
+        cipher.encrypt(&mut standard);
+        assert_eq!(standard[0], 0x5ac5_b470_80b7_cdd8_3004_7b6a_d8e0_c469);
+        for count in [0, 1, 2, 7, 8, 9, 31, 32, 33, 100] {
+            let plain: Vec<u128> = (0..count).map(|i| 0x0123_4567_89ab_cdef_u128 << (i % 64) ^ i).collect();
+            let mut at_once = plain.clone();
+            cipher.encrypt(&mut at_once);
+            for (i, p) in plain.into_iter().enumerate() {
+                let mut alone = [p];
+                cipher.encrypt(&mut alone);
+                assert_eq!(at_once[i], alone[0], "block {i} of {count}");
+            }
+        }
+    }
+}
