@@ -53,17 +53,20 @@ impl Schedule {
 }
 
 /// Four blocks of counters: lane l of register r is block `4 r + l`.
+// Loops, not `map`: what it calls would not be inlined, for it has none of these features itself.
 #[inline]
 #[target_feature(enable = "avx512f,vaes")]
 fn counters<const V: usize>(c: Blocks) -> [__m512i; V] {
-    let at = |blocks: u64| {
-        let half = |h: usize| c.first[h].wrapping_add(c.step[h].wrapping_mul(blocks)) as i64;
-        (half(0), half(1))
-    };
-    let mut v = [_mm512_setzero_si512(); V];
-    for (r, v) in v.iter_mut().enumerate() {
-        let [a, b, c, d] = [0, 1, 2, 3].map(|l| at(4 * r as u64 + l));
-        *v = _mm512_set_epi64(d.1, d.0, c.1, c.0, b.1, b.0, a.1, a.0);
+    let mut lanes = [0i64; 8];
+    for (i, lane) in lanes.iter_mut().enumerate() {
+        let (blocks, half) = (i as u64 / 2, i % 2);
+        *lane = c.first[half].wrapping_add(c.step[half].wrapping_mul(blocks)) as i64;
+    }
+    let four = stride(c, 4);
+    // SAFETY: eight words are read.
+    let mut v = [unsafe { _mm512_loadu_si512(lanes.as_ptr().cast()) }; V];
+    for r in 1..V {
+        v[r] = _mm512_add_epi64(v[r - 1], four);
     }
     v
 }
@@ -71,7 +74,11 @@ fn counters<const V: usize>(c: Blocks) -> [__m512i; V] {
 #[inline]
 #[target_feature(enable = "avx512f,vaes")]
 fn round_keys(s: &Schedule) -> [__m512i; 11] {
-    s.0.map(|[low, high]| _mm512_broadcast_i32x4(_mm_set_epi64x(high as i64, low as i64)))
+    let mut keys = [_mm512_setzero_si512(); 11];
+    for (key, [low, high]) in keys.iter_mut().zip(s.0) {
+        *key = _mm512_broadcast_i32x4(_mm_set_epi64x(high as i64, low as i64));
+    }
+    keys
 }
 
 #[inline]
@@ -95,7 +102,8 @@ fn encrypt<const V: usize>(mut v: [__m512i; V], keys: &[__m512i; 11]) -> [__m512
 #[inline]
 #[target_feature(enable = "avx512f,vaes")]
 fn stride(c: Blocks, blocks: u64) -> __m512i {
-    let [low, high] = c.step.map(|s| s.wrapping_mul(blocks) as i64);
+    let low = c.step[0].wrapping_mul(blocks) as i64;
+    let high = c.step[1].wrapping_mul(blocks) as i64;
     _mm512_set_epi64(high, low, high, low, high, low, high, low)
 }
 

@@ -265,6 +265,20 @@ impl Pool {
     }
 }
 
+/// What stands before a payload of `length` bytes.
+fn header(kind: Kind, stage: u32, tile: u32, length: usize) -> Result<[u8; HEADER], ProtocolError> {
+    let field = u32::try_from(length)
+        .map_err(|_| ProtocolError::Oversize { got: length as u64, limit: u64::from(u32::MAX) })?;
+    let mut header = [0; HEADER];
+    header[..2].copy_from_slice(&MAGIC);
+    header[2] = FRAMES;
+    header[3] = kind as u8;
+    header[4..8].copy_from_slice(&stage.to_le_bytes());
+    header[8..12].copy_from_slice(&tile.to_le_bytes());
+    header[12..].copy_from_slice(&field.to_le_bytes());
+    Ok(header)
+}
+
 /// A frame that is being written.
 #[derive(Debug)]
 pub struct FrameBuilder {
@@ -284,15 +298,9 @@ impl FrameBuilder {
         tile: u32,
         length: usize,
     ) -> Result<Self, ProtocolError> {
-        let field = u32::try_from(length)
-            .map_err(|_| ProtocolError::Oversize { got: length as u64, limit: u64::from(u32::MAX) })?;
+        let header = header(kind, stage, tile, length)?;
         buffer.resize(HEADER + length, 0);
-        buffer[..2].copy_from_slice(&MAGIC);
-        buffer[2] = FRAMES;
-        buffer[3] = kind as u8;
-        buffer[4..8].copy_from_slice(&stage.to_le_bytes());
-        buffer[8..12].copy_from_slice(&tile.to_le_bytes());
-        buffer[12..16].copy_from_slice(&field.to_le_bytes());
+        buffer[..HEADER].copy_from_slice(&header);
         Ok(Self { bytes: buffer, kind })
     }
 
@@ -301,9 +309,8 @@ impl FrameBuilder {
     /// # Errors
     /// [`ProtocolError::Oversize`] above 4 GiB.
     pub fn with_payload(kind: Kind, payload: &[u8]) -> Result<Frame, ProtocolError> {
-        let mut builder = Self::reuse(Vec::new(), kind, 0, 0, payload.len())?;
-        builder.payload_mut().copy_from_slice(payload);
-        Ok(builder.finish())
+        let header = header(kind, 0, 0, payload.len())?;
+        Ok(Self { bytes: [&header, payload].concat(), kind }.finish())
     }
 
     /// A control message.

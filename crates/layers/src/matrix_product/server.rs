@@ -52,14 +52,21 @@ struct Plain<'a> {
 }
 
 impl Plain<'_> {
-    /// The plain polynomials that meet in an output block, one an input block.
-    fn polys(&self, context: &WideContext, block: usize) -> Result<Vec<WidePlain>, LayerError> {
+    /// The plain polynomials that meet in an output block, one an input block, in place of those of `made`.
+    fn polys(
+        &self,
+        context: &WideContext,
+        block: usize,
+        made: &mut Vec<WidePlain>,
+    ) -> Result<(), LayerError> {
         let layout = &self.term.layout;
         let shift = 64 - self.ring_bits;
         let place = |at| self.runs.as_ref().map_or(Some((at, false)), |runs| runs.place(at));
         // One after the other in one place, which is wiped behind each.
         let mut coefficients = vec![0i64; self.runs.as_ref().map_or(RING_DEGREE, WideRuns::coefficients)];
-        let poly = |i| {
+        let inputs = layout.inputs_of(block);
+        made.truncate(inputs.len());
+        for (number, i) in inputs.enumerate() {
             let mut lost = false;
             layout.for_each_weight(i, block, |at, w, negative| {
                 let v = ((self.weights[w] << shift) as i64) >> shift;
@@ -72,14 +79,19 @@ impl Plain<'_> {
                 // Not with the layouts of products: a fault of this crate.
                 return Err(CipherError::Ring(RingError::RingDegree(layout.spacing())).into());
             }
-            let made = match &self.runs {
-                Some(runs) => runs.plain(&coefficients),
-                None => WidePlain::new(context, &coefficients, layout.spacing()),
+            let poly = match (&self.runs, made.get_mut(number)) {
+                (Some(runs), Some(used)) => runs.plain_into(&coefficients, used).map(|()| None),
+                (Some(runs), None) => runs.plain(&coefficients).map(Some),
+                (None, _) => WidePlain::new(context, &coefficients, layout.spacing()).map(Some),
             };
             wipe(&mut coefficients);
-            Ok(made?)
-        };
-        layout.inputs_of(block).map(poly).collect()
+            // With `used` the place has it.
+            if let Some(poly) = poly? {
+                made.truncate(number);
+                made.push(poly);
+            }
+        }
+        Ok(())
     }
 }
 
@@ -148,7 +160,9 @@ impl MatrixServer {
         ciphers: &[WideCipher],
     ) -> Result<Vec<Part>, LayerError> {
         let groups: Vec<Vec<OutputPoly>> = plain.term.groups().collect();
-        groups.into_par_iter().map(|group| self.group(session, plain, ciphers, &group)).collect()
+        // Plain polynomials of one group have their places from the last one: not wiped and not asked for again.
+        let one = |made: &mut Vec<_>, group: Vec<_>| self.group(session, plain, ciphers, &group, made);
+        groups.into_par_iter().map_init(Vec::new, one).collect()
     }
 
     fn group(
@@ -157,10 +171,14 @@ impl MatrixServer {
         plain: &Plain<'_>,
         ciphers: &[WideCipher],
         group: &[OutputPoly],
+        made: &mut Vec<Vec<WidePlain>>,
     ) -> Result<Part, LayerError> {
         let (term, layout) = (plain.term, &plain.term.layout);
         let blocks = Term::blocks(group);
-        let made = blocks.clone().map(|j| plain.polys(&session.context, j)).collect::<Result<Vec<_>, _>>()?;
+        made.resize_with(blocks.len(), Vec::new);
+        for (block, made) in blocks.clone().zip(made.iter_mut()) {
+            plain.polys(&session.context, block, made)?;
+        }
         let count: usize = made.iter().map(Vec::len).sum();
         self.tally.add(TallyCounts { ntt: count as u64, ..TallyCounts::default() });
         let combine = |(tile, block): &OutputPoly| -> Result<Pair, LayerError> {

@@ -80,27 +80,49 @@ impl WideRuns {
     /// # Errors
     /// [`CipherError::Ring`] for another number of coefficients.
     pub fn plain(&self, coefficients: &[i64]) -> Result<WidePlain, CipherError> {
+        self.expect(coefficients)?;
+        let fill = |i, limb: &mut [u64]| Ok(self.limb(i, coefficients, limb)?);
+        self.context.basis().fill_with(0..DATA_PRIMES, fill).map(WidePlain).map_err(ring)
+    }
+
+    /// [`Self::plain`] in the place of another one, of which nothing stays.
+    ///
+    /// # Errors
+    /// As [`Self::plain`].
+    pub fn plain_into(&self, coefficients: &[i64], plain: &mut WidePlain) -> Result<(), CipherError> {
+        self.expect(coefficients)?;
+        Ok((0..DATA_PRIMES).try_for_each(|i| self.limb(i, coefficients, plain.0.limb_mut(i)))?)
+    }
+
+    fn expect(&self, coefficients: &[i64]) -> Result<(), CipherError> {
         let (expected, got) = (self.coefficients(), coefficients.len());
         if got != expected {
             return Err(RingError::Length { what: "coefficients in runs", expected, got }.into());
         }
+        Ok(())
+    }
+
+    /// All words of the transform modulo one prime.
+    fn limb(&self, i: usize, coefficients: &[i64], limb: &mut [u64]) -> Result<(), RingError> {
         let count = RING_DEGREE / self.step;
         let basis = self.context.basis();
-        let made = basis.fill_with(0..DATA_PRIMES, |i, limb| {
-            let (m, table) = (&basis.moduli()[i], &self.tables[i]);
-            for (powers, block) in table.chunks_exact(count).zip(limb.chunks_exact_mut(self.step)) {
-                let (first, rest) = block.split_at_mut(self.run.max(LEAST_RUN));
-                for (c, v) in first.iter_mut().enumerate() {
-                    // Short runs end in zeros: no coefficients.
-                    let own = if c < self.run { &coefficients[c..] } else { &[] };
-                    let terms = powers.iter().zip(own.iter().step_by(self.run));
-                    *v = m.residue(terms.map(|(y, w)| i128::from(*y) * i128::from(*w)).sum());
-                }
-                rest.chunks_exact_mut(first.len()).for_each(|copy| copy.copy_from_slice(first));
+        let (m, table) = (&basis.moduli()[i], &self.tables[i]);
+        let least = self.run.max(LEAST_RUN);
+        for (powers, block) in table.chunks_exact(count).zip(limb.chunks_exact_mut(self.step)) {
+            for (c, v) in block[..least].iter_mut().enumerate() {
+                // Short runs end in zeros: no coefficients.
+                let own = if c < self.run { &coefficients[c..] } else { &[] };
+                let terms = powers.iter().zip(own.iter().step_by(self.run));
+                *v = m.residue(terms.map(|(y, w)| i128::from(*y) * i128::from(*w)).sum());
             }
-            Ok(basis.transform(i).forward_from(RING_DEGREE / self.run.max(LEAST_RUN), limb)?)
-        });
-        Ok(WidePlain(made.map_err(ring)?))
+            // A block is filled by what it has: few long copies.
+            let mut done = least;
+            while done < block.len() {
+                block.copy_within(..done, done);
+                done *= 2;
+            }
+        }
+        basis.transform(i).forward_from(RING_DEGREE / least, limb)
     }
 
     /// Multiplies a ciphertext by `X^(1-s)`, which polynomials lack.
@@ -170,10 +192,16 @@ mod tests {
             }
             assert!(run == step || runs.place(1).is_none_or(|_| step == 1));
             let expected = WidePlain::new(&context, &whole, run).unwrap();
-            let mut got = runs.plain(&few).unwrap().0.clone();
+            let mut plain = runs.plain(&few).unwrap();
+            let first = plain.0.clone();
+            runs.plain_into(&vec![-1; few.len()], &mut plain).unwrap();
+            assert!(plain.0 != first, "{run} {step}");
+            runs.plain_into(&few, &mut plain).unwrap();
+            assert!(plain.0 == first, "{run} {step}: something of the other one stays");
+            let mut got = first;
             basis.mul_assign(&mut got, &runs.back).unwrap();
             assert!(got == expected.0, "{run} {step}");
-            assert!(runs.plain(&few[1..]).is_err());
+            assert!(runs.plain(&few[1..]).is_err() && runs.plain_into(&few[1..], &mut plain).is_err());
         }
         assert!(made >= 5);
     }
