@@ -75,7 +75,7 @@ fn counters<const V: usize>(c: Blocks) -> [__m512i; V] {
 #[target_feature(enable = "avx512f,vaes")]
 fn round_keys(s: &Schedule) -> [__m512i; 11] {
     let mut keys = [_mm512_setzero_si512(); 11];
-    for (key, [low, high]) in keys.iter_mut().zip(s.0) {
+    for (key, &[low, high]) in keys.iter_mut().zip(&s.0) {
         *key = _mm512_broadcast_i32x4(_mm_set_epi64x(high as i64, low as i64));
     }
     keys

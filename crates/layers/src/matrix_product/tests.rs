@@ -1,5 +1,6 @@
 use super::*;
 use hushnet_ring::Prg;
+use hushnet_rlwe::wide::WideRuns;
 use proptest::prelude::*;
 
 struct World {
@@ -121,6 +122,21 @@ fn products_of_heads_as_they_come_in_attention() {
     check(&world, MatrixShape { heads: 1, rows: 9000, inner: 2, columns: 2 }, 30, 2);
     check(&world, MatrixShape { heads: 2, rows: 3, inner: 5, columns: 4 }, 4, 3);
     check(&world, MatrixShape { heads: 1, rows: 4, inner: 16, columns: 4 }, 43, 4);
+}
+
+/// Groups whose plain polynomials stand where those of the last group stood: one thread makes most of them, one after the other.
+#[test]
+fn groups_leave_nothing_to_the_next_one() {
+    let shape = MatrixShape { heads: 12, rows: 64, inner: 32, columns: 60 };
+    let product = MatrixProduct::new(shape, 37).unwrap();
+    let world = world(product.spacing());
+    let again = |t: &Term| {
+        let runs = WideRuns::new(&WideContext::new().unwrap(), t.layout.spacing(), t.step());
+        t.groups().len() > 4 && runs.unwrap().is_some()
+    };
+    assert!(product.terms.iter().any(again), "a shape with few groups shows nothing");
+    let one = rayon::ThreadPoolBuilder::new().num_threads(1).build().unwrap();
+    one.install(|| check(&world, shape, 37, 6));
 }
 
 /// Every value with every share, of both factors: an outer product.
