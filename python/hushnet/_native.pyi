@@ -408,7 +408,7 @@ def packed_layer_cost(geometry_json: str, ring_degree: int, ring_bits: int, weig
 
 def matrix_product_cost(sizes: tuple[int, int, int, int], reaches: tuple[int, int]) -> tuple[dict[str, int], float]:
     """Of a product of shared matrices (heads, rows, inner axis, columns), operands below ``2^reach``: ``ring_bits``, ``requests``,
-    ``products``, ``plain``, ``merges``, ``answers``, ``bytes_up``, ``bytes_down`` and ``server_bytes`` for one image, and the fraction of
+    ``products``, ``plain``, ``merges``, ``answers`` and ``working_bytes`` of each party, ``bytes_up`` and ``bytes_down`` for one image, and the fraction of
     results that is a unit or two off before they are divided; ValueError when there are no parameters."""
 
 def batch_share_layer_cost(

@@ -115,7 +115,7 @@ fn batch_share_layer_cost<'py>(
 }
 
 /// What a product of two shared tensors of matrices (heads, rows, inner axis, columns) of operands below `2^reach` each costs for one image:
-/// `ring_bits` of the ring in which it is computed, `requests`, `products`, `plain`, `merges`, `answers`, `bytes_up`, `bytes_down`, `server_bytes`,
+/// `ring_bits` of the ring in which it is computed, `requests`, `products`, `plain`, `merges`, `answers` and `working_bytes` of each party, `bytes_up`, `bytes_down`,
 /// and the fraction of results that is a unit or two off before they are divided; ValueError when there are no parameters.
 #[pyfunction]
 fn matrix_product_cost(
@@ -134,9 +134,9 @@ fn matrix_product_cost(
         ("plain", found.cost.plain),
         ("merges", found.cost.merges),
         ("answers", found.cost.answers),
-        ("bytes_up", found.bytes_up),
-        ("bytes_down", found.bytes_down),
-        ("server_bytes", found.server_bytes),
+        ("bytes_up", found.bytes),
+        ("bytes_down", found.bytes),
+        ("working_bytes", found.working_bytes),
     ] {
         figures.set_item(name, value)?;
     }

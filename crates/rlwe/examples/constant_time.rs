@@ -13,7 +13,7 @@ use hushnet_rlwe::one_poly::{OnePolyClient, OnePolyContext, OnePolyServer, OnePo
 use hushnet_rlwe::pack_lwe::MergeKeys;
 use hushnet_rlwe::packed::{PackedClient, PackedContext, PackedServer, PackedSpec, WeightPoly};
 use hushnet_rlwe::wide::{
-    self, WideClient, WideContext, WidePlain, WidePublicKey, WideRuns, WideServer, WideSpec,
+    self, WideContext, WideHolder, WideMultiplier, WidePlain, WidePublicKey, WideRuns, WideSpec,
 };
 use hushnet_rlwe::{mask_words, BatchContext, BatchStageSpec, ClientKey, MaskId, MaskSum};
 
@@ -119,13 +119,14 @@ fn wide() {
     let p = WideSpec { ring_bits: 30, terms: 1, spacing: 2 }.choose().unwrap();
     let context = WideContext::new().unwrap();
     let (mut prg, tally) = (prg(8), Tally::default());
-    let client = WideClient::generate(&context, &mut prg).unwrap();
+    let client = WideHolder::generate(&context, &mut prg).unwrap();
     let public = client.public_key(&[4; 32], &mut prg).unwrap().to_bytes().unwrap();
     let merging = client.merging_keys(2, &[6; 32], &mut prg).unwrap().to_bytes().unwrap();
     let request = client.encrypt(&p, (&[5; 32], 3, 0), &secrets(wide::RING_DEGREE, 30), &mut prg).unwrap();
     // The keys and the ciphertext travel.
     [&public, &merging, &request].into_iter().for_each(|message| publish(message));
-    let server = WideServer::new(&context, &WidePublicKey::from_bytes(&context, &public).unwrap()).unwrap();
+    let server =
+        WideMultiplier::new(&context, &WidePublicKey::from_bytes(&context, &public).unwrap()).unwrap();
     let keys = MergeKeys::from_bytes(context.merge(), 2, &merging).unwrap();
     let cipher = server.read(&p, (&[5; 32], 3, 0), &request).unwrap();
     let plain: Vec<i64> = secrets(wide::RING_DEGREE, 30).iter().map(|w| *w as i64 - (1 << 29)).collect();

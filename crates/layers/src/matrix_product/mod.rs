@@ -1,31 +1,37 @@
 //! Products of two shared matrices modulo 2^l, many heads in one call: C_h = A_h B_h with A_h of n x k, B_h of k x m.
 //!
-//! With A = A_0 + A_1 and B = B_0 + B_1 (party 0 the server), A_0 B_0 and A_1 B_1 are local. The client encrypts its shares of *both* operands
-//! in one request; the server multiplies them with its own ([`hushnet_rlwe::wide`]), keeps one part of A_1 B_0 and A_0 B_1 and answers with the other. One key,
-//! of the client, is enough (Lu, Huang, Gu, Li, Liu, Hong, Ren, Wei, Chen, "BumbleBee", NDSS 2025, section 4, has one party encrypt both factors, too).
+//! With A = A_0 + A_1 and B = B_0 + B_1, A_0 B_0 and A_1 B_1 are local. Each party computes one cross term by ciphertexts under the *other's* key: it encrypts its
+//! share of one factor, the same factor at both, and multiplies the other's encrypted share by its own share of the other factor ([`hushnet_rlwe::wide`]). It keeps one part of
+//! that cross term and answers with the other. So both work at the same time, on the same number of ciphertexts, and that factor is encrypted whose layout costs less. (Lu, Huang, Gu, Li,
+//! Liu, Hong, Ren, Wei, Chen, "BumbleBee", NDSS 2025, section 4, has one party encrypt both factors and the other one multiply.)
 //!
 //! *Places.* A cross term is a 1x1 convolution with groups: heads are groups, the inner axis the channels, rows of the encrypted factor the
-//! pixels, and the plain factor the weights. So [`Layout`] with interleaved channels places it: term 0 has A_1 transposed as image (h, k, n) and B_0
-//! transposed as weights (h m, k), term 1 has B_1 as image (h, k, m) and A_0 as weights (h n, k). Useful coefficients are multiples of a spacing s, and
+//! pixels, and the plain factor the weights. So [`Layout`] with interleaved channels places it: with the left factor encrypted, its share transposed is the image (h, k, n) and
+//! the right one transposed the weights (h m, k); else the right one's share is the image (h, k, m), and the left one the weights (h n, k). Useful coefficients are multiples of a spacing s, and
 //! up to s output polynomials, of any tile or head, merge into one ciphertext ([`hushnet_rlwe::pack_lwe`]), so answers are dense.
 //!
 //! *Error.* Each cross term is exact up to one unit ([`hushnet_rlwe::wide`]), so a result is off by at most [`MOST_UNITS`] units of the product's scale, for any
-//! shares. *Cost*: [`MatrixProduct::request_len`] bytes up, [`MatrixProduct::answer_len`] bytes down, two messages, [`MatrixProduct::cost`] operations.
+//! shares. *Cost*, for each party: [`MatrixProduct::request_len`] and [`MatrixProduct::answer_len`] bytes, two messages that cross on the wire, [`MatrixProduct::cost`] operations.
 
-mod client;
-mod server;
+mod holder;
+mod multiplier;
 
-pub use client::MatrixClient;
-pub use server::{MatrixServer, MatrixSession};
+pub use holder::MatrixHolder;
+pub use multiplier::MatrixMultiplier;
 
-use crate::batch::{Conv2d, Geometry, LayerError};
+use crate::batch::{expect, Conv2d, Geometry, LayerError};
 use crate::layout::{Layout, LayoutPrices};
 use hushnet_ring::{low_mask, pack};
 use hushnet_rlwe::pack_lwe::{merge_offset, merge_steps};
 use hushnet_rlwe::wide::{WideContext, WideParams, WidePublicKey, WideSpec, DATA_PRIMES, RING_DEGREE};
+use zeroize::Zeroizing;
 
 /// Units that a result may be off by: one for each cross term.
 pub const MOST_UNITS: u64 = 2;
+/// Bytes of the seed in front of a request, from which its c1 are expanded.
+const SEED_BYTES: usize = 32;
+/// The stage number under which they are: a seed serves one request.
+const STAGE: u32 = 0;
 /// Largest spacing of a layout: keys for merging grow with its logarithm.
 const MOST_SPACING: usize = 256;
 /// Seconds on one core, and bytes of whole words as over 300 Mbit/s; only ratios steer the choice of the layout.
@@ -96,8 +102,11 @@ impl MatrixShape {
     }
 
     /// The convolution of a cross term: channels h k, as many pixels as the encrypted factor has rows, outputs h times those of the plain factor.
-    fn geometry(&self, term: usize) -> Result<Geometry, LayerError> {
-        let (pixels, outputs) = if term == 0 { (self.rows, self.columns) } else { (self.columns, self.rows) };
+    fn geometry(&self, encrypted: Factor) -> Result<Geometry, LayerError> {
+        let (pixels, outputs) = match encrypted {
+            Factor::Left => (self.rows, self.columns),
+            Factor::Right => (self.columns, self.rows),
+        };
         Geometry::conv2d(Conv2d {
             input: [self.heads * self.inner, 1, pixels],
             output: [self.heads * outputs, 1, pixels],
@@ -110,10 +119,10 @@ impl MatrixShape {
     }
 }
 
-/// Operations of a product, both cross terms together; the server's but for encryptions and openings.
+/// Operations of each party in a product.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct MatrixCost {
-    /// Ciphertexts of a request: encryptions at the client, transforms at the server.
+    /// Ciphertexts of a request: encryptions, and as many of the other party's to transform.
     pub requests: usize,
     /// Products of a ciphertext and a plain polynomial.
     pub products: usize,
@@ -121,13 +130,21 @@ pub struct MatrixCost {
     pub plain: usize,
     /// Automorphisms that merge answers into fewer ciphertexts.
     pub merges: usize,
-    /// Ciphertexts of an answer: re-randomised by the server, opened by the client.
+    /// Ciphertexts of an answer: re-randomised, and as many of the other party's to open.
     pub answers: usize,
 }
 
-/// A cross term: places and parameters.
+/// A factor of a product.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Factor {
+    Left,
+    Right,
+}
+
+/// A cross term: places and parameters, the same for both.
 #[derive(Clone, Debug)]
 struct Term {
+    encrypted: Factor,
     layout: Layout,
     params: WideParams,
 }
@@ -136,13 +153,22 @@ struct Term {
 type OutputPoly = (usize, usize);
 
 impl Term {
-    fn new(shape: &MatrixShape, term: usize, ring_bits: u32) -> Result<Self, LayerError> {
-        let geometry = shape.geometry(term)?;
+    /// With one factor encrypted.
+    fn new(shape: &MatrixShape, encrypted: Factor, ring_bits: u32) -> Result<Self, LayerError> {
+        let geometry = shape.geometry(encrypted)?;
         let layout = Layout::choose_within(&geometry, RING_DEGREE, &PRICES, MOST_SPACING)?;
         // Every output channel of a block meets the whole inner axis of its head.
         let terms = layout.outputs_per_poly() * shape.inner;
         let params = WideSpec { ring_bits, terms, spacing: layout.spacing() }.choose()?;
-        Ok(Self { layout, params })
+        Ok(Self { encrypted, layout, params })
+    }
+
+    /// With the factor encrypted whose layout is cheaper.
+    fn choose(shape: &MatrixShape, ring_bits: u32) -> Result<Self, LayerError> {
+        let right = Self::new(shape, Factor::Right, ring_bits)?;
+        let left = Self::new(shape, Factor::Left, ring_bits)?;
+        let less = left.layout.seconds(&PRICES) < right.layout.seconds(&PRICES);
+        Ok(if less { left } else { right })
     }
 
     fn input_polys(&self) -> usize {
@@ -194,12 +220,12 @@ impl Term {
     }
 }
 
-/// What both parties derive of a product: places and parameters of both cross terms. Public.
+/// What both parties derive of a product: places and parameters of its cross terms. Public.
 #[derive(Clone, Debug)]
 pub struct MatrixProduct {
     shape: MatrixShape,
     ring_bits: u32,
-    terms: [Term; 2],
+    term: Term,
 }
 
 impl MatrixProduct {
@@ -209,8 +235,7 @@ impl MatrixProduct {
     /// As [`MatrixShape::check`]; what [`Layout::choose`] and [`WideSpec::choose`] refuse: rings above about 43 bits.
     pub fn new(shape: MatrixShape, ring_bits: u32) -> Result<Self, LayerError> {
         shape.check()?;
-        let terms = [Term::new(&shape, 0, ring_bits)?, Term::new(&shape, 1, ring_bits)?];
-        Ok(Self { shape, ring_bits, terms })
+        Ok(Self { shape, ring_bits, term: Term::choose(&shape, ring_bits)? })
     }
 
     /// The sizes that it was made for.
@@ -219,53 +244,49 @@ impl MatrixProduct {
         &self.shape
     }
 
-    /// Bytes of the client's message.
+    /// Bytes of each party's request: a seed, then ciphertexts.
     #[must_use]
     pub fn request_len(&self) -> usize {
-        self.terms.iter().map(|t| t.input_polys() * t.params.request_len()).sum()
+        SEED_BYTES + self.term.input_polys() * self.term.params.request_len()
     }
 
-    /// Bytes of the server's message.
+    /// Bytes of each party's answer.
     #[must_use]
     pub fn answer_len(&self) -> usize {
-        let of = |t: &Term| t.groups().len() * t.part_len();
-        self.terms.iter().map(of).sum()
+        self.term.groups().len() * self.term.part_len()
     }
 
-    /// Most bytes that a server holds beside messages and shares: ciphertexts of a cross term, plain polynomials of all its groups.
+    /// Most bytes that a party holds beside messages and shares: ciphertexts of a cross term, plain polynomials of all its groups.
     #[must_use]
-    pub fn server_bytes(&self) -> usize {
+    pub fn working_bytes(&self) -> usize {
         let polynomial = DATA_PRIMES * RING_DEGREE * size_of::<u64>();
-        let of = |t: &Term| 2 * t.input_polys() + t.groups().map(|g| t.plain_polys(&g)).sum::<usize>();
-        polynomial * self.terms.iter().map(of).max().unwrap_or(0)
+        let plain: usize = self.term.groups().map(|g| self.term.plain_polys(&g)).sum();
+        polynomial * (2 * self.term.input_polys() + plain)
     }
 
-    /// Spacing that the client's merging keys must reach, a power of two.
+    /// Spacing that both parties' merging keys must reach, a power of two.
     #[must_use]
     pub fn spacing(&self) -> usize {
-        self.terms.iter().map(|t| t.layout.spacing()).max().unwrap_or(1)
+        self.term.layout.spacing()
     }
 
-    /// Bytes of the client's keys for products up to a spacing, once a session: the public key, then merging keys.
+    /// Bytes of a party's keys for products up to a spacing, once a session: the public key, then merging keys.
     #[must_use]
     pub fn key_len(context: &WideContext, spacing: usize) -> usize {
         WidePublicKey::byte_len() + context.merge().keys_len(spacing)
     }
 
-    /// Operations of both parties, exactly.
+    /// Operations of each party, exactly.
     #[must_use]
     pub fn cost(&self) -> MatrixCost {
-        self.terms.iter().fold(MatrixCost::default(), |sum, t| {
-            let cost = t.layout.cost();
-            let merges: usize = t.groups().map(|g| merge_steps(g.len(), t.layout.spacing())).sum();
-            MatrixCost {
-                requests: sum.requests + cost.input_polys,
-                products: sum.products + cost.products,
-                plain: sum.plain + t.groups().map(|g| t.plain_polys(&g)).sum::<usize>(),
-                merges: sum.merges + merges,
-                answers: sum.answers + t.groups().len(),
-            }
-        })
+        let (term, cost) = (&self.term, self.term.layout.cost());
+        MatrixCost {
+            requests: cost.input_polys,
+            products: cost.products,
+            plain: term.groups().map(|g| term.plain_polys(&g)).sum(),
+            merges: term.groups().map(|g| merge_steps(g.len(), term.layout.spacing())).sum(),
+            answers: term.groups().len(),
+        }
     }
 
     /// Most fraction of results that is off by a unit or two.
@@ -273,15 +294,47 @@ impl MatrixProduct {
     /// # Errors
     /// [`LayerError::Cipher`] from the ring.
     pub fn off_fraction(&self) -> Result<f64, LayerError> {
-        let mut sum = 0.0;
-        for term in &self.terms {
-            sum += term.params.off_by_one_fraction()?;
-        }
-        Ok(sum)
+        Ok(2.0 * self.term.params.off_by_one_fraction()?)
     }
 
-    /// A_i B_i of one party's shares, modulo 2^l, row-major (h, n, m).
-    fn local(&self, a: &[u64], b: &[u64]) -> Vec<u64> {
+    /// A party's share of the encrypted one of a (h, n, k) and b (h, k, m), as the image of a cross term; `room` holds it where it is transposed.
+    fn image<'a>(&self, a: &'a [u64], b: &'a [u64], room: &'a mut Transposed) -> &'a [u64] {
+        match self.term.encrypted {
+            Factor::Left => room.insert(transposed(a, self.shape.rows, self.shape.inner)),
+            Factor::Right => b,
+        }
+    }
+
+    /// A party's share of the plain one, as the weights of a cross term; `room` as for [`Self::image`].
+    fn weights<'a>(&self, a: &'a [u64], b: &'a [u64], room: &'a mut Transposed) -> &'a [u64] {
+        match self.term.encrypted {
+            Factor::Left => room.insert(transposed(b, self.shape.inner, self.shape.columns)),
+            Factor::Right => a,
+        }
+    }
+
+    /// That a party's shares are whole operands.
+    fn whole(&self, a: &[u64], b: &[u64]) -> Result<(), LayerError> {
+        let [len_a, len_b, _] = self.shape.elements();
+        expect("first operand's share", len_a, a.len())?;
+        expect("second operand's share", len_b, b.len())
+    }
+
+    /// Adds shares of a cross term's elements to a party's share of the result.
+    fn add(&self, elements: Vec<usize>, shares: Vec<u64>, own: &mut [u64]) {
+        let mask = low_mask(self.ring_bits);
+        for (e, share) in elements.into_iter().zip(shares) {
+            let at = self.result_element(e);
+            own[at] = own[at].wrapping_add(share) & mask;
+        }
+    }
+
+    /// A_i B_i of one party's shares a (h, n, k) and b (h, k, m), modulo 2^l, row-major (h, n, m): what its share of the result begins with.
+    ///
+    /// # Errors
+    /// [`LayerError::Length`] unless shares are whole operands.
+    pub fn local(&self, a: &[u64], b: &[u64]) -> Result<Vec<u64>, LayerError> {
+        self.whole(a, b)?;
         let MatrixShape { heads, rows, inner, columns } = self.shape;
         let mask = low_mask(self.ring_bits);
         let mut out = vec![0u64; heads * rows * columns];
@@ -294,13 +347,13 @@ impl MatrixProduct {
             }
             out.iter_mut().for_each(|o| *o &= mask);
         }
-        out
+        Ok(out)
     }
 
     /// Element (h, i, c) of the result at element e of a cross term's output.
-    fn result_element(&self, term: usize, e: usize) -> usize {
+    fn result_element(&self, e: usize) -> usize {
         let MatrixShape { rows, columns, .. } = self.shape;
-        if term == 1 {
+        if self.term.encrypted == Factor::Right {
             return e;
         }
         let (h, c, i) = (e / rows / columns, e / rows % columns, e % rows);
@@ -308,9 +361,12 @@ impl MatrixProduct {
     }
 }
 
+/// Room for a transposed share, wiped on drop.
+type Transposed = Option<Zeroizing<Vec<u64>>>;
+
 /// Matrices (h, a, b), each transposed: (h, b, a).
-fn transposed(x: &[u64], rows: usize, columns: usize) -> Vec<u64> {
-    let mut out = vec![0; x.len()];
+fn transposed(x: &[u64], rows: usize, columns: usize) -> Zeroizing<Vec<u64>> {
+    let mut out = Zeroizing::new(vec![0; x.len()]);
     for (from, to) in x.chunks_exact(rows * columns).zip(out.chunks_exact_mut(rows * columns)) {
         for (i, row) in from.chunks_exact(columns).enumerate() {
             row.iter().enumerate().for_each(|(j, v)| to[j * rows + i] = *v);

@@ -3,20 +3,40 @@ use hushnet_ring::Prg;
 use hushnet_rlwe::wide::WideRuns;
 use proptest::prelude::*;
 
+/// Each party's key, and what it holds of the other one's.
 struct World {
     spacing: usize,
-    client: MatrixClient,
-    session: MatrixSession,
+    holders: [MatrixHolder; 2],
+    multipliers: [MatrixMultiplier; 2],
 }
 
 fn world(spacing: usize) -> World {
     let context = WideContext::new().unwrap();
-    let (client, keys) = MatrixClient::generate(&context, spacing, &mut Prg::from_os().unwrap()).unwrap();
-    assert_eq!(keys.len(), MatrixProduct::key_len(&context, spacing));
-    let session = MatrixSession::read(&context, spacing, &keys).unwrap();
-    assert!(MatrixSession::read(&context, spacing, &keys[1..]).is_err());
-    assert!(MatrixSession::read(&context, spacing, &vec![0xff; keys.len()]).is_err());
-    World { spacing, client, session }
+    let made =
+        [(); 2].map(|()| MatrixHolder::generate(&context, spacing, &mut Prg::from_os().unwrap()).unwrap());
+    let [(first, keys_0), (second, keys_1)] = made;
+    let multipliers = [keys_1, keys_0].map(|keys| {
+        assert_eq!(keys.len(), MatrixProduct::key_len(&context, spacing));
+        assert!(MatrixMultiplier::read(&context, spacing, &keys[1..]).is_err());
+        assert!(MatrixMultiplier::read(&context, spacing, &vec![0xff; keys.len()]).is_err());
+        MatrixMultiplier::read(&context, spacing, &keys).unwrap()
+    });
+    World { spacing, holders: [first, second], multipliers }
+}
+
+/// Both parties' shares of the result, from their shares of the operands.
+fn exchange(world: &World, product: &MatrixProduct, shares: [(&[u64], &[u64]); 2]) -> [Vec<u64>; 2] {
+    let mut own = shares.map(|(a, b)| product.local(a, b).unwrap());
+    let requests = [0, 1].map(|p| world.holders[p].request(product, shares[p].0, shares[p].1).unwrap());
+    let answers = [0, 1]
+        .map(|p| world.multipliers[p].answer(product, &requests[1 - p], shares[p], &mut own[p]).unwrap());
+    for p in 0..2 {
+        world.holders[p].open(product, &answers[1 - p], &mut own[p]).unwrap();
+        assert_eq!(requests[p].len(), product.request_len());
+        assert_eq!(answers[p].len(), product.answer_len());
+    }
+    assert_ne!(requests[0][..SEED_BYTES], requests[1][..SEED_BYTES], "two requests from one seed");
+    own
 }
 
 fn random(prg: &mut Prg, len: usize, bits: u32) -> Vec<u64> {
@@ -51,7 +71,8 @@ fn terms_are_the_weights_that_meet_in_a_polynomial() {
         [(1, 1, 1, 1), (3, 3, 5, 7), (12, 16, 4, 9), (1, 100, 70, 130), (2, 9, 300, 3)]
     {
         let product = MatrixProduct::new(MatrixShape { heads, rows, inner, columns }, 30).unwrap();
-        for term in &product.terms {
+        for factor in [Factor::Left, Factor::Right] {
+            let term = Term::new(product.shape(), factor, 30).unwrap();
             let counted = (0..term.layout.output_blocks()).map(|j| term.layout.weights_of(j)).max();
             assert_eq!(Some(term.params.spec().terms), counted, "{heads} {rows} {inner} {columns}");
         }
@@ -77,37 +98,39 @@ fn check(world: &World, shape: MatrixShape, bits: u32, seed: u8) {
         v
     };
     let (a0, a1, b0, b1) = (shares(len_a), shares(len_a), shares(len_b), shares(len_b));
-    let number = (&[9; 32], u32::from(seed));
-    let request = world.client.request(&product, number, &a1, &b1).unwrap();
-    let server = MatrixServer::default();
-    let (answer, own) = server.answer(&world.session, &product, number, &request, (&a0, &b0)).unwrap();
-    let got = world.client.open(&product, &answer, &a1, &b1).unwrap();
-    assert_eq!((request.len(), answer.len()), (product.request_len(), product.answer_len()));
-    let (cost, counted) = (product.cost(), server.tally());
-    let polys = product.terms.iter().map(Term::input_polys).sum::<usize>();
-    assert_eq!(polys, cost.requests);
-    assert_eq!(counted.ntt as usize, cost.requests + cost.plain, "{shape:?}");
-    assert_eq!(counted.products as usize, cost.products, "{shape:?}");
-    assert_eq!(counted.rotations as usize, cost.merges, "{shape:?}");
-    assert_eq!(counted.intt as usize, cost.answers, "{shape:?}");
+    let before = world.multipliers.each_ref().map(MatrixMultiplier::tally);
+    let own = exchange(world, &product, [(&a0, &b0), (&a1, &b1)]);
+    let cost = product.cost();
+    assert_eq!(product.term.input_polys(), cost.requests);
+    for (before, after) in before.into_iter().zip(world.multipliers.each_ref().map(MatrixMultiplier::tally)) {
+        assert_eq!((after.ntt - before.ntt) as usize, cost.requests + cost.plain, "{shape:?}");
+        assert_eq!((after.products - before.products) as usize, cost.products, "{shape:?}");
+        assert_eq!((after.rotations - before.rotations) as usize, cost.merges, "{shape:?}");
+        assert_eq!((after.intt - before.intt) as usize, cost.answers, "{shape:?}");
+    }
     let sum =
         |x: &[u64], y: &[u64]| -> Vec<u64> { x.iter().zip(y).map(|(x, y)| x.wrapping_add(*y)).collect() };
     let want = oracle(&shape, &sum(&a0, &a1), &sum(&b0, &b1));
     let mut off = 0;
     for (e, w) in want.iter().enumerate() {
         let shift = 64 - bits;
-        let error = ((own[e].wrapping_add(got[e]).wrapping_sub(*w) << shift) as i64) >> shift;
+        let error = ((own[0][e].wrapping_add(own[1][e]).wrapping_sub(*w) << shift) as i64) >> shift;
         assert!(error.unsigned_abs() <= MOST_UNITS, "{shape:?} element {e}: {error}");
         off += usize::from(error != 0);
     }
     let stated = product.off_fraction().unwrap() * len_c as f64;
     assert!(off as f64 <= 1.5 * stated + 6.0 * stated.sqrt() + 4.0, "{shape:?}: {off}, {stated} stated");
-    // Lengths and words that an honest peer never sends.
-    assert!(server.answer(&world.session, &product, number, &request[1..], (&a0, &b0)).is_err());
-    assert!(server.answer(&world.session, &product, number, &request, (&a0[1..], &b0)).is_err());
-    assert!(world.client.open(&product, &answer[1..], &a1, &b1).is_err());
-    assert!(world.client.open(&product, &answer, &a1, &b1[1..]).is_err());
-    assert!(world.client.request(&product, number, &a1[1..], &b1).is_err());
+    // Lengths that an honest peer never sends, and shares that are no operands.
+    let ([holder, _], [multiplier, _]) = (&world.holders, &world.multipliers);
+    let (request, answer) = (vec![0; product.request_len()], vec![0; product.answer_len()]);
+    let mut out = vec![0; len_c];
+    assert!(multiplier.answer(&product, &request[1..], (&a0, &b0), &mut out).is_err());
+    assert!(multiplier.answer(&product, &request, (&a0[1..], &b0), &mut out).is_err());
+    assert!(multiplier.answer(&product, &request, (&a0, &b0), &mut out[1..]).is_err());
+    assert!(holder.open(&product, &answer[1..], &mut out).is_err());
+    assert!(holder.open(&product, &answer, &mut out[1..]).is_err());
+    assert!(holder.request(&product, &a1[1..], &b1).is_err());
+    assert!(product.local(&a1, &b1[1..]).is_err());
 }
 
 #[test]
@@ -134,7 +157,7 @@ fn groups_leave_nothing_to_the_next_one() {
         let runs = WideRuns::new(&WideContext::new().unwrap(), t.layout.spacing(), t.step());
         t.groups().len() > 4 && runs.unwrap().is_some()
     };
-    assert!(product.terms.iter().any(again), "a shape with few groups shows nothing");
+    assert!(again(&product.term), "a shape with few groups shows nothing");
     let one = rayon::ThreadPoolBuilder::new().num_threads(1).build().unwrap();
     one.install(|| check(&world, shape, 37, 6));
 }
@@ -148,12 +171,7 @@ fn products_of_every_value_and_share() {
     let product = MatrixProduct::new(MatrixShape { heads: 1, rows: n, inner: 1, columns: n }, bits).unwrap();
     let world = world(product.spacing());
     let [of_0, of_1] = [0, 1].map(|party| pairs.iter().map(|p| p[party]).collect::<Vec<u64>>());
-    let request = world.client.request(&product, (&[9; 32], 1), &of_1, &of_1).unwrap();
-    let server = MatrixServer::default();
-    let (answer, own) =
-        server.answer(&world.session, &product, (&[9; 32], 1), &request, (&of_0, &of_0)).unwrap();
-    let got = world.client.open(&product, &answer, &of_1, &of_1).unwrap();
-    assert_eq!((request.len(), answer.len()), (product.request_len(), product.answer_len()));
+    let [own, got] = exchange(&world, &product, [(&of_0, &of_0), (&of_1, &of_1)]);
     let mut off = 0;
     for (e, (own, got)) in own.iter().zip(got).enumerate() {
         let [x, y] = [e / n, e % n].map(|i| pairs[i][0] + pairs[i][1]);
@@ -191,14 +209,14 @@ fn what_does_not_fit_is_refused() {
     assert!(matches!(MatrixProduct::new(shape, 50), Err(LayerError::Cipher(_))));
 }
 
-/// What `docs/mpc.md` states of attention in MiniLM's shape, and of one head of 64.
+/// What `docs/mpc.md` states of each party in attention in MiniLM's shape, and of one head of 64.
 #[test]
 fn bytes_of_attention_are_as_stated() {
     let of = |heads, rows, inner, columns| {
         let product = MatrixProduct::new(MatrixShape { heads, rows, inner, columns }, 37).unwrap();
         (product.request_len(), product.answer_len(), product.cost().merges)
     };
-    assert_eq!(of(12, 128, 32, 128), (7_962_624, 2_310_144, 336));
-    assert_eq!(of(12, 128, 128, 32), (8_011_776, 577_536, 372));
-    assert_eq!(of(1, 128, 64, 128), (663_552, 192_512, 60));
+    assert_eq!(of(12, 128, 32, 128), (3_981_344, 1_155_072, 168));
+    assert_eq!(of(12, 128, 128, 32), (4_030_496, 288_768, 186));
+    assert_eq!(of(1, 128, 64, 128), (331_808, 96_256, 30));
 }

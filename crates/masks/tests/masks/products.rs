@@ -1,30 +1,33 @@
 //! Products of two shared matrices: requests, answers and keys of two sessions.
 
 use super::{assert_found, assert_once, recorded, Needs};
-use hushnet_layers::matrix_product::{MatrixClient, MatrixProduct, MatrixServer, MatrixSession, MatrixShape};
+use hushnet_layers::matrix_product::{MatrixHolder, MatrixMultiplier, MatrixProduct, MatrixShape};
 use hushnet_ring::ledger::Recording;
 use hushnet_ring::Prg;
 use hushnet_rlwe::uses;
 use hushnet_rlwe::wide::WideContext;
 
 const NEEDS: Needs<'_> =
-    &[(uses::SECRET, 2), (uses::WIDE_MASK, 12), (uses::WIDE_RERANDOMISER, 8), (uses::MERGE_MASK, 4)];
+    &[(uses::SECRET, 4), (uses::WIDE_MASK, 12), (uses::WIDE_RERANDOMISER, 8), (uses::MERGE_MASK, 4)];
 
-/// Two products in each of two sessions, of the same operands, which every party holds in the clear here.
+/// Two products in each of two sessions, of the same operands, which both parties hold in the clear here.
 fn sessions(context: &WideContext) {
     let shape = MatrixShape { heads: 2, rows: 3, inner: 4, columns: 5 };
     let product = MatrixProduct::new(shape, 30).unwrap();
     let [a, b, _] = shape.elements().map(|len| vec![7; len]);
-    for session in 0..2u8 {
+    for _ in 0..2 {
         let mut prg = Prg::from_os().unwrap();
-        let (client, keys) = MatrixClient::generate(context, product.spacing(), &mut prg).unwrap();
-        let server = MatrixSession::read(context, product.spacing(), &keys).unwrap();
-        for image in 0..2u8 {
-            let number = (&[10 * session + image; 32], 1);
-            let request = client.request(&product, number, &a, &b).unwrap();
-            let (answer, _) =
-                MatrixServer::default().answer(&server, &product, number, &request, (&a, &b)).unwrap();
-            client.open(&product, &answer, &a, &b).unwrap();
+        let parties = [(); 2].map(|()| {
+            let (holder, keys) = MatrixHolder::generate(context, product.spacing(), &mut prg).unwrap();
+            (holder, MatrixMultiplier::read(context, product.spacing(), &keys).unwrap())
+        });
+        for _ in 0..2 {
+            for (holder, multiplier) in &parties {
+                let mut own = product.local(&a, &b).unwrap();
+                let request = holder.request(&product, &a, &b).unwrap();
+                let answer = multiplier.answer(&product, &request, (&a, &b), &mut own).unwrap();
+                holder.open(&product, &answer, &mut own).unwrap();
+            }
         }
     }
 }

@@ -1,4 +1,4 @@
-//! A client's public key of products of shares, and how its polynomial travels.
+//! A holder's public key of products of shares, and how its polynomial travels.
 
 use super::{WideContext, DATA_PRIMES, PRIME_BITS, RING_DEGREE};
 use crate::pack_lwe::ring;
@@ -11,7 +11,7 @@ pub(super) const PUBLIC_KEY_STAGE: u32 = u32::MAX;
 /// Bytes of a seed.
 pub(super) const SEED_BYTES: usize = 32;
 
-/// What the server re-randomises answers with: `pk0 = -(pk1 s) + e` in coefficient form, and the seed that pk1 is expanded from.
+/// What the multiplier re-randomises answers with: `pk0 = -(pk1 s) + e` in coefficient form, and the seed that pk1 is expanded from.
 /// A message has the seed first, then pk0, prime by prime, in words of [`PRIME_BITS`] bits.
 #[derive(Clone)]
 pub struct WidePublicKey {

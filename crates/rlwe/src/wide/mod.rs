@@ -1,17 +1,17 @@
 //! Coefficient-packed products of shares modulo 2^l whose plain factor is itself a share, so as wide as the ring: [`crate::packed`] with a
 //! modulus of two primes, Q = p1 p2 < 2^100 at N = 8192, and a third prime for merging answers ([`crate::pack_lwe`]).
 //!
-//! The client encrypts its share x of one factor as `c0 = -(a s) + e + round(Q x / 2^l)`; the server multiplies by polynomials of its own share
+//! One party, the *holder* of the key, encrypts its share x of one factor as `c0 = -(a s) + e + round(Q x / 2^l)`; the other one, the *multiplier*, multiplies by polynomials of its own share
 //! of the other factor, merges, re-randomises, and keeps shares as a packed stage does (Huang, Lu, Hong, Ding, "Cheetah", USENIX Security
 //! 2022, section 3, with both factors shared as in Lu, Huang, Gu, Li, Liu, Hong, Ren, Wei, Chen, "BumbleBee", NDSS 2025, section 4).
 //!
 //! **What travels.** A request has the upper k bits of c0, rounded ([`WideParams::request_bits`]); an answer has c1 in r bits and nothing of c0: with the phase `c0 + c1 s = Q/2^l y + v`, `round(2^l/Q c0)` is the
-//! server's share of y and `round(2^l/Q c1 s)` the client's, as in [`crate::packed`].
+//! multiplier's share of y and `round(2^l/Q c1 s)` the holder's, as in [`crate::packed`].
 //!
-//! **What the client may see** (facts 1 and 2 of `docs/two-party.md`). The server adds `(pk0 u, pk1 u + e1)` with fresh ternary u, keeps c0 and sends c1.
+//! **What the holder may see** (facts 1 and 2 of `docs/two-party.md`). The multiplier adds `(pk0 u, pk1 u + e1)` with fresh ternary u, keeps c0 and sends c1.
 //! *Simulation*: as in [`crate::packed`]: c1 carries a ring-LWE sample whose secret occurs nowhere else in the view, so a simulator draws it at random, and the
-//! client's share is a function of it. The phase, whose noise tells the server's operand, is in no party's hands.
-//! **What the server may see**: ring-LWE ciphertexts and switching keys under a modulus of 150 bits.
+//! holder's share is a function of it. The phase, whose noise tells the multiplier's operand, is in no party's hands.
+//! **What the multiplier may see**: ring-LWE ciphertexts and switching keys under a modulus of 150 bits. In a session each party is the holder of a key and the multiplier under the other's: the keys are drawn apart, and each view is the sum of both.
 //!
 //! **Correctness.** The shares sum to y up to `|d + f + g|` units: d is the phase's noise times 2^l / Q and the rounding of c1 to r bits, times s; f and g, the
 //! roundings of both shares, are at most one half each. So a result is off by one unit at most while |d| is below half a unit ([`WideSpec::choose`], with half a
@@ -19,16 +19,16 @@
 //! absolute value, times errors, and what re-randomising and merging add: variance
 //! `(10.5 + 1 + 4^(100-k)/12) |W|^2 + 2 * 10.5 N` + [`merge_variance`], |W| the Euclidean norm of all plain coefficients that meet in one output polynomial.
 
-mod client;
+mod holder;
 mod key;
+mod multiplier;
 mod request;
 mod runs;
-mod server;
 
-pub use client::WideClient;
+pub use holder::WideHolder;
 pub use key::WidePublicKey;
+pub use multiplier::{WideCipher, WideMultiplier, WidePlain};
 pub use runs::WideRuns;
-pub use server::{WideCipher, WidePlain, WideServer};
 
 use crate::batch::{ERROR_VARIANCE, TAIL};
 use crate::pack_lwe::{merge_variance, MergeContext};

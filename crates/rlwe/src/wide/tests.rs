@@ -27,9 +27,9 @@ fn stage(ring_bits: u32, terms: usize, seed: u8) -> (Vec<i64>, f64) {
     let mut prg = Prg::from_seed([seed; 16]);
     let spec = WideSpec { ring_bits, terms: 64 * terms, spacing: 1 };
     let params = spec.choose().unwrap();
-    let client = WideClient::generate(&context, &mut prg).unwrap();
+    let client = WideHolder::generate(&context, &mut prg).unwrap();
     let key = client.public_key(&[7; 32], &mut prg).unwrap();
-    let server = WideServer::new(&context, &key).unwrap();
+    let server = WideMultiplier::new(&context, &key).unwrap();
     let (mut ciphers, mut plains, mut want) = (Vec::new(), Vec::new(), vec![0u64; RING_DEGREE]);
     for i in 0..terms {
         let x = random(&mut prg, RING_DEGREE, ring_bits);
@@ -129,13 +129,13 @@ fn requests_leave_out_what_the_noise_covers() {
 fn messages_are_read_as_they_were_written_and_others_are_refused() {
     let context = WideContext::new().unwrap();
     let mut prg = Prg::from_seed([3; 16]);
-    let client = WideClient::generate(&context, &mut prg).unwrap();
+    let client = WideHolder::generate(&context, &mut prg).unwrap();
     let key = client.public_key(&[9; 32], &mut prg).unwrap();
     let message = key.to_bytes().unwrap();
     assert_eq!((message.len(), message.len()), (32 + 2 * 8192 * 50 / 8, WidePublicKey::byte_len()));
     let same = WidePublicKey::from_bytes(&context, &message).unwrap();
     assert!(same.seed == key.seed && same.pk0.words() == key.pk0.words());
-    let server = WideServer::new(&context, &same).unwrap();
+    let server = WideMultiplier::new(&context, &same).unwrap();
     let params = WideSpec { ring_bits: 20, terms: 1, spacing: 1 }.choose().unwrap();
     for length in [0, 31, message.len() - 1, message.len() + 1] {
         let mut other = message.clone();
@@ -163,8 +163,8 @@ fn messages_are_read_as_they_were_written_and_others_are_refused() {
 fn answers_are_made_anew_each_time() {
     let context = WideContext::new().unwrap();
     let mut prg = Prg::from_seed([4; 16]);
-    let client = WideClient::generate(&context, &mut prg).unwrap();
-    let server = WideServer::new(&context, &client.public_key(&[7; 32], &mut prg).unwrap()).unwrap();
+    let client = WideHolder::generate(&context, &mut prg).unwrap();
+    let server = WideMultiplier::new(&context, &client.public_key(&[7; 32], &mut prg).unwrap()).unwrap();
     let params = WideSpec { ring_bits: 24, terms: 1, spacing: 1 }.choose().unwrap();
     let message = client.encrypt(&params, (&[8; 32], 3, 0), &vec![5; RING_DEGREE], &mut prg).unwrap();
     let cipher = server.read(&params, (&[8; 32], 3, 0), &message).unwrap();
@@ -187,8 +187,8 @@ fn answers_are_made_anew_each_time() {
 fn the_noise_of_an_answer_stays_between_the_parties() {
     let context = WideContext::new().unwrap();
     let mut prg = Prg::from_seed([6; 16]);
-    let client = WideClient::generate(&context, &mut prg).unwrap();
-    let server = WideServer::new(&context, &client.public_key(&[7; 32], &mut prg).unwrap()).unwrap();
+    let client = WideHolder::generate(&context, &mut prg).unwrap();
+    let server = WideMultiplier::new(&context, &client.public_key(&[7; 32], &mut prg).unwrap()).unwrap();
     let params = WideSpec { ring_bits: 24, terms: 1, spacing: 1 }.choose().unwrap();
     let sum = [context.merge.zero().unwrap(), context.merge.zero().unwrap()];
     let parts = server.rerandomise(&mut prg, sum).unwrap();

@@ -173,13 +173,11 @@ pub struct MatrixFigures {
     pub ring_bits: u32,
     /// Most fraction of results that are a unit or two off, before they are divided.
     pub unit_fraction: f64,
-    /// Bytes of the request.
-    pub bytes_up: usize,
-    /// Bytes of the answer.
-    pub bytes_down: usize,
-    /// Most bytes that a server holds beside them.
-    pub server_bytes: usize,
-    /// Operations with ciphertexts.
+    /// Bytes that each party sends: a request, an answer.
+    pub bytes: usize,
+    /// Most bytes that a party holds beside them.
+    pub working_bytes: usize,
+    /// Operations with ciphertexts, of each party.
     pub cost: hushnet_layers::matrix_product::MatrixCost,
 }
 
@@ -193,9 +191,8 @@ pub fn matrix_figures(shape: MatrixShape, reaches: [u32; 2]) -> Result<MatrixFig
     Ok(MatrixFigures {
         ring_bits,
         unit_fraction: product.off_fraction()?,
-        bytes_up: product.request_len(),
-        bytes_down: product.answer_len(),
-        server_bytes: product.server_bytes(),
+        bytes: product.request_len() + product.answer_len(),
+        working_bytes: product.working_bytes(),
         cost: product.cost(),
     })
 }

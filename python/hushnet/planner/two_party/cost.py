@@ -239,7 +239,7 @@ def account(document: Document, unit: dict[str, Any], images: int = 1, handle: _
 def matrix_figures(document: Document, stage: Stage) -> dict[str, int]:
     """What a product of matrices costs for one image: operations, and bytes of ciphertexts that the server holds."""
     sizes, found = matrices.of_stage(document["tensors"], stage)
-    return {**found.counts, "terms": sizes.terms, "window_bytes": found.counts["server_bytes"], "tiles": 1}
+    return {**found.counts, "terms": sizes.terms, "window_bytes": found.counts["working_bytes"], "tiles": 1}
 
 
 def matrix_seconds(figures: Mapping[str, int], unit: dict[str, Any]) -> float:

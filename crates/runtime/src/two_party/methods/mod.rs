@@ -172,6 +172,11 @@ pub trait Places: Send + Sync {
     /// Bytes of the keys that the client sends, once a session.
     fn key_len(&self) -> usize;
 
+    /// Bytes of the keys that the server sends in return, while the client's are on their way.
+    fn answered_key_len(&self) -> usize {
+        0
+    }
+
     /// Bytes that a server holds for a session beside shares and messages that wait: ciphertexts in work, keys.
     fn working_bytes(&self) -> usize {
         0
@@ -269,7 +274,7 @@ pub struct Job<'a> {
     pub stage: usize,
     /// The party's share of the input tensors, image by image; of a product of matrices both operands of an image, one after the other.
     pub share: &'a [u64],
-    /// A fresh seed for every image, the same at both parties.
+    /// A fresh seed for every image, the same at both parties; the client chooses it, so that it names what the client alone encrypts.
     pub seeds: &'a [[u8; 32]],
     /// Where heavy work runs.
     pub compute: &'a Compute,
@@ -471,7 +476,7 @@ impl Layers {
     /// Traffic of the methods' part of a session's set-up, with the bytes that the client of each family holds already.
     pub(super) fn open_cost(&self, model: &mut CostModel, held: &[usize]) {
         for (number, places) in self.families.iter().enumerate() {
-            model.message(Party::One, places.key_len() as u64);
+            model.exchange(places.answered_key_len() as u64, places.key_len() as u64);
             let set_ups = self.of.iter().filter(|(_, &f)| f == number);
             let set_ups = set_ups.filter_map(|(&index, _)| places.shape(index)?.set_up());
             let (told, sent) = set_ups.fold((0, 0), |(told, sent), s| (told + s.told, sent + s.sent));
@@ -480,9 +485,10 @@ impl Layers {
         }
     }
 
-    /// Bytes of the keys that a client makes, in memory: what travels, in whole words, both polynomials, and a copy on its way.
+    /// Bytes of the keys that a client makes and receives, in memory: what travels, in whole words, both polynomials, and a copy on its way.
     pub(super) fn client_key_bytes(&self) -> u64 {
-        4 * self.families.iter().map(|f| f.key_len() as u64).sum::<u64>()
+        let bytes = |f: &Arc<dyn Places>| f.key_len() as u64 + f.answered_key_len() as u64;
+        4 * self.families.iter().map(bytes).sum::<u64>()
     }
 
     /// Bytes that a server holds for a session beside shares and messages that wait.

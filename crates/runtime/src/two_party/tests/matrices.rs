@@ -128,7 +128,7 @@ fn figures_for_planners_are_those_of_plans() {
     let traffic = predicted.stages[at];
     let figures = matrix_figures(MatrixShape { heads: 12, rows: 6, inner: 3, columns: 5 }, [7, 6]).unwrap();
     assert_eq!(figures.ring_bits, 17);
-    let (up, down) = (figures.bytes_up as u64, figures.bytes_down as u64);
+    let (up, down) = (figures.bytes as u64, figures.bytes as u64);
     // A wrap-around for each of 360 results, with its correlated OT.
     assert!(traffic.bytes_up >= up && traffic.bytes_up < up + 360 * 32, "{} {up}", traffic.bytes_up);
     assert!(

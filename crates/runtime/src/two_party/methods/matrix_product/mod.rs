@@ -1,18 +1,18 @@
-//! Products of two shared tensors of matrices ([`hushnet_layers::matrix_product`]): the client's shares of both operands are encrypted under its key,
-//! the server multiplies them with its own. A stage of its own kind, no linear method: nobody knows either factor.
+//! Products of two shared tensors of matrices ([`hushnet_layers::matrix_product`]): each party encrypts its share of one factor under its own key, and multiplies
+//! the other's by its share of the other factor. A stage of its own kind, no linear method: nobody knows either factor.
 //!
-//! The client sends its public key at N = 8192, then merging keys for the largest spacing of a stage.
+//! Each party sends its public key at N = 8192, then merging keys for the largest spacing of a stage.
 
 mod client;
+mod half;
 mod server;
 
-use super::tiles::{self, Tiled};
 use super::{ClientHalf, Opening, Places, Preparing, ServerHalf, Shape, Stages};
 use crate::error::Error;
 use crate::two_party::matrix_product::Matrices;
 use crate::two_party::plan::{Kind, TwoPartyPlan};
 use hushnet_layers::matrix_product::MatrixProduct;
-use hushnet_mpc::CostModel;
+use hushnet_mpc::{CostModel, Party};
 use hushnet_rlwe::wide::WideContext;
 use std::sync::Arc;
 
@@ -79,8 +79,13 @@ impl Places for Layout {
         MatrixProduct::key_len(&self.context, self.spacing)
     }
 
+    fn answered_key_len(&self) -> usize {
+        self.key_len()
+    }
+
     fn working_bytes(&self) -> usize {
-        2 * self.key_len() + self.stages.values().map(|s| s.product().server_bytes()).max().unwrap_or(0)
+        // The server makes keys, too, and they wait to be read while it reads the client's.
+        4 * self.key_len() + self.stages.values().map(|s| s.product().working_bytes()).max().unwrap_or(0)
     }
 
     fn open(self: Arc<Self>, opening: &mut Opening<'_>) -> Result<Box<dyn ClientHalf>, Error> {
@@ -89,16 +94,6 @@ impl Places for Layout {
 
     fn prepare(self: Arc<Self>, _: &Preparing<'_>) -> Result<Arc<dyn ServerHalf>, Error> {
         Ok(server::prepare(self))
-    }
-}
-
-impl Tiled for Multiplied {
-    fn elements(&self) -> (usize, usize) {
-        self.matrices.elements()
-    }
-
-    fn answer_len(&self, _: usize) -> usize {
-        self.answer_len
     }
 }
 
@@ -113,11 +108,23 @@ impl Shape for Multiplied {
 
     fn cost(&self, model: &mut CostModel, images: usize) {
         self.matrices.enter_cost(model, images);
-        tiles::cost(self, model, images);
+        let both = || [Party::Zero, Party::One].into_iter().cycle().take(2 * images);
+        for party in both() {
+            model.depart_late(party, self.request_len as u64);
+        }
+        for party in both() {
+            model.arrive_late(party);
+            model.depart_late(party, self.answer_len as u64);
+        }
+        for party in both() {
+            model.arrive_late(party);
+        }
         self.matrices.leave_cost(model, images);
     }
 
     fn held_by_client(&self, _: u64) -> u64 {
-        tiles::held_by_client(self)
+        // A request and an answer of each direction, twice: as sent and as made.
+        let messages = 4 * (self.request_len + self.answer_len);
+        messages as u64 + self.product().working_bytes() as u64
     }
 }

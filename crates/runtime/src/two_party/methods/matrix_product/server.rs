@@ -1,13 +1,12 @@
-//! The server's side of products of matrices: a client's keys, answers.
+//! The server's side of products of matrices.
 
-use super::super::{tiles, Job, Places, ServerHalf, ServerSession};
+use super::super::{Job, ServerHalf, ServerSession};
+use super::half::MatrixHalf;
 use super::Layout;
 use crate::compute::Compute;
 use crate::error::Error;
-use crate::two_party::{layer_error, peer_words};
-use hushnet_layers::batch::LayerError;
-use hushnet_layers::matrix_product::{MatrixServer, MatrixSession};
 use hushnet_mpc::{Channel, Session};
+use hushnet_ring::Prg;
 use std::sync::Arc;
 
 /// A model's products: nothing is prepared, because no factor is known before it is shared.
@@ -15,11 +14,8 @@ struct MatrixStages {
     layout: Arc<Layout>,
 }
 
-/// The same in a session: with a client's public keys.
-struct MatrixServed {
-    layout: Arc<Layout>,
-    keys: MatrixSession,
-}
+/// The same in a session: with a key for it, and a client's public keys.
+struct MatrixServed(MatrixHalf);
 
 /// All stages, for every session.
 pub(super) fn prepare(layout: Arc<Layout>) -> Arc<dyn ServerHalf> {
@@ -36,33 +32,13 @@ impl ServerHalf for MatrixStages {
         channel: &mut dyn Channel,
         compute: &Compute,
     ) -> Result<Box<dyn ServerSession>, Error> {
-        let layout = self.layout.clone();
-        let mut message = vec![0; layout.key_len()];
-        channel.recv(&mut message)?;
-        let keys = compute.run(|| MatrixSession::read(&layout.context, layout.spacing, &message));
-        let keys = keys.map_err(|e| match e {
-            LayerError::Cipher(e) => peer_words(&e),
-            other => layer_error(other),
-        })?;
-        Ok(Box::new(MatrixServed { layout, keys }))
+        let half = MatrixHalf::open(self.layout.clone(), channel, compute, &mut Prg::from_os()?)?;
+        Ok(Box::new(MatrixServed(half)))
     }
 }
 
 impl ServerSession for MatrixServed {
     fn answer(&self, session: &mut Session, job: &Job<'_>) -> Result<Vec<u64>, Error> {
-        let stage = self.layout.stages.get(job.stage)?;
-        let operands = stage.matrices.enter(session, job.share)?;
-        let number = job.stage as u32;
-        let job = Job { share: &operands, ..*job };
-        let product = tiles::answer(stage, session.channel(), &job, |(image, _), request, share, own| {
-            let request = request.read()?;
-            let shares = stage.split(share);
-            let place = (&job.seeds[image], number);
-            let make = || MatrixServer::default().answer(&self.keys, stage.product(), place, request, shares);
-            let (message, mine) = job.compute.run(make).map_err(layer_error)?;
-            own.copy_from_slice(&mine);
-            Ok(message)
-        })?;
-        Ok(stage.matrices.leave(session, &product)?)
+        self.0.run(session, job)
     }
 }

@@ -1,48 +1,28 @@
-//! The server's half of a product: its own shares times the client's encrypted ones, merged, re-randomised, in part kept.
+//! The other party of a cross term: its own share times the holder's encrypted one, merged, re-randomised, in part kept.
 
-use super::{transposed, MatrixProduct, OutputPoly, Term};
+use super::{MatrixProduct, OutputPoly, Term, SEED_BYTES, STAGE};
 use crate::batch::{expect, LayerError};
-use hushnet_ring::{low_mask, pack, wipe, Prg, RingError};
+use hushnet_ring::{pack, wipe, Prg, RingError};
 use hushnet_rlwe::one_poly::{Tally, TallyCounts};
 use hushnet_rlwe::pack_lwe::{MergeKeys, Pair};
 use hushnet_rlwe::wide::{
-    WideCipher, WideContext, WidePlain, WidePublicKey, WideRuns, WideServer, RING_DEGREE,
+    WideCipher, WideContext, WideMultiplier, WidePlain, WidePublicKey, WideRuns, RING_DEGREE,
 };
 use hushnet_rlwe::CipherError;
 use rayon::prelude::*;
-use zeroize::Zeroizing;
 
-/// What a server holds of a session: the client's public key and merging keys.
-pub struct MatrixSession {
+/// What a party holds of the other one in a session: its public key and merging keys. Counts its operations. No `Debug`.
+pub struct MatrixMultiplier {
     context: WideContext,
-    server: WideServer,
+    wide: WideMultiplier,
     keys: MergeKeys,
-}
-
-impl MatrixSession {
-    /// Reads and checks a client's message of keys for products up to a spacing.
-    ///
-    /// # Errors
-    /// [`LayerError::Length`] unless it has [`MatrixProduct::key_len`] bytes; [`LayerError::Cipher`] for words that are not below their primes.
-    pub fn read(context: &WideContext, spacing: usize, message: &[u8]) -> Result<Self, LayerError> {
-        expect("keys of matrix products", MatrixProduct::key_len(context, spacing), message.len())?;
-        let (public, merging) = message.split_at(WidePublicKey::byte_len());
-        let server = WideServer::new(context, &WidePublicKey::from_bytes(context, public)?)?;
-        let keys = MergeKeys::from_bytes(context.merge(), spacing, merging)?;
-        Ok(Self { context: context.clone(), server, keys })
-    }
-}
-
-/// Answers products of shares; counts its operations. No `Debug`.
-#[derive(Default)]
-pub struct MatrixServer {
     tally: Tally,
 }
 
-/// A merged ciphertext: its bytes, the elements that it holds, the server's shares of them.
+/// A merged ciphertext: its bytes, the elements that it holds, this party's shares of them.
 type Part = (Vec<u8>, Vec<usize>, Vec<u64>);
 
-/// The server's share of a cross term's plain factor, as weights.
+/// This party's share of a cross term's plain factor, as weights.
 struct Plain<'a> {
     term: &'a Term,
     weights: &'a [u64],
@@ -95,79 +75,74 @@ impl Plain<'_> {
     }
 }
 
-impl MatrixServer {
+impl MatrixMultiplier {
+    /// Reads and checks the other party's message of keys for products up to a spacing.
+    ///
+    /// # Errors
+    /// [`LayerError::Length`] unless it has [`MatrixProduct::key_len`] bytes; [`LayerError::Cipher`] for words that are not below their primes.
+    pub fn read(context: &WideContext, spacing: usize, message: &[u8]) -> Result<Self, LayerError> {
+        expect("keys of matrix products", MatrixProduct::key_len(context, spacing), message.len())?;
+        let (public, merging) = message.split_at(WidePublicKey::byte_len());
+        let wide = WideMultiplier::new(context, &WidePublicKey::from_bytes(context, public)?)?;
+        let keys = MergeKeys::from_bytes(context.merge(), spacing, merging)?;
+        Ok(Self { context: context.clone(), wide, keys, tally: Tally::default() })
+    }
+
     /// Operations so far: `ntt` are transformed plain polynomials and requests, `products` those with a ciphertext, `rotations` merges, `intt` answers.
     #[must_use]
     pub fn tally(&self) -> TallyCounts {
         self.tally.counts()
     }
 
-    /// Answers a request with the server's shares a (h, n, k) and b (h, k, m); returns the message and the server's share of the result (h, n, m).
+    /// Answers a request with this party's shares a (h, n, k) and b (h, k, m); adds what it keeps of the cross term to `own`, its share of the result (h, n, m).
     ///
     /// # Errors
-    /// [`LayerError::Length`] for a request of the wrong length, or unless shares are whole operands; [`LayerError::Cipher`] from the ring.
+    /// [`LayerError::Length`] for a request or a result of the wrong length, or unless shares are whole operands; [`LayerError::Cipher`] from the ring.
     pub fn answer(
         &self,
-        session: &MatrixSession,
         product: &MatrixProduct,
-        (seed, stage): (&[u8; 32], u32),
         request: &[u8],
         (a, b): (&[u64], &[u64]),
-    ) -> Result<(Vec<u8>, Vec<u64>), LayerError> {
-        let [len_a, len_b, _] = product.shape.elements();
+        own: &mut [u64],
+    ) -> Result<Vec<u8>, LayerError> {
         expect("request", product.request_len(), request.len())?;
-        expect("first operand's share", len_a, a.len())?;
-        expect("second operand's share", len_b, b.len())?;
-        let columns = Zeroizing::new(transposed(b, product.shape.inner, product.shape.columns));
-        let mut own = product.local(a, b);
-        let mask = low_mask(product.ring_bits);
-        let mut message = Vec::with_capacity(product.answer_len());
-        let (mut rest, mut first) = (request, 0);
-        for (number, (term, weights)) in product.terms.iter().zip([columns.as_slice(), a]).enumerate() {
-            let each = term.params.request_len();
-            let (part, after) = rest.split_at(term.input_polys() * each);
-            rest = after;
-            let runs = WideRuns::new(&session.context, term.layout.spacing(), term.step())?;
-            let read = |(i, bytes): (usize, &[u8])| {
-                let mut cipher =
-                    session.server.read(&term.params, (seed, stage, (first + i) as u32), bytes)?;
-                if let Some(runs) = &runs {
-                    runs.turn(&mut cipher)?;
-                }
-                Ok::<_, CipherError>(cipher)
-            };
-            let ciphers = part.par_chunks_exact(each).enumerate().map(read).collect::<Result<Vec<_>, _>>()?;
-            first += ciphers.len();
-            self.tally.add(TallyCounts { ntt: ciphers.len() as u64, ..TallyCounts::default() });
-            let plain = Plain { term, weights, ring_bits: product.ring_bits, runs };
-            for (bytes, elements, shares) in self.cross(session, &plain, &ciphers)? {
-                message.extend_from_slice(&bytes);
-                for (e, share) in elements.into_iter().zip(shares) {
-                    let at = product.result_element(number, e);
-                    own[at] = own[at].wrapping_add(share) & mask;
-                }
+        expect("result", product.shape.elements()[2], own.len())?;
+        product.whole(a, b)?;
+        let (term, (seed, polys)) = (&product.term, request.split_at(SEED_BYTES));
+        let seed: [u8; SEED_BYTES] = std::array::from_fn(|i| seed[i]);
+        let runs = WideRuns::new(&self.context, term.layout.spacing(), term.step())?;
+        let read = |(i, bytes): (usize, &[u8])| {
+            let mut cipher = self.wide.read(&term.params, (&seed, STAGE, i as u32), bytes)?;
+            if let Some(runs) = &runs {
+                runs.turn(&mut cipher)?;
             }
+            Ok::<_, CipherError>(cipher)
+        };
+        let ciphers = polys.par_chunks_exact(term.params.request_len()).enumerate().map(read);
+        let ciphers = ciphers.collect::<Result<Vec<_>, _>>()?;
+        self.tally.add(TallyCounts { ntt: ciphers.len() as u64, ..TallyCounts::default() });
+        let mut room = None;
+        let weights = product.weights(a, b, &mut room);
+        let plain = Plain { term, weights, ring_bits: product.ring_bits, runs };
+        let mut message = Vec::with_capacity(product.answer_len());
+        for (bytes, elements, shares) in self.cross(&plain, &ciphers)? {
+            message.extend_from_slice(&bytes);
+            product.add(elements, shares, own);
         }
-        Ok((message, own))
+        Ok(message)
     }
 
     /// Every merged ciphertext of a cross term: bytes, elements, own shares. Plain polynomials are made for one
     /// group at a time, and serve all tiles of their block there.
-    fn cross(
-        &self,
-        session: &MatrixSession,
-        plain: &Plain<'_>,
-        ciphers: &[WideCipher],
-    ) -> Result<Vec<Part>, LayerError> {
+    fn cross(&self, plain: &Plain<'_>, ciphers: &[WideCipher]) -> Result<Vec<Part>, LayerError> {
         let groups: Vec<Vec<OutputPoly>> = plain.term.groups().collect();
         // Plain polynomials of one group have their places from the last one: not wiped and not asked for again.
-        let one = |made: &mut Vec<_>, group: Vec<_>| self.group(session, plain, ciphers, &group, made);
+        let one = |made: &mut Vec<_>, group: Vec<_>| self.group(plain, ciphers, &group, made);
         groups.into_par_iter().map_init(Vec::new, one).collect()
     }
 
     fn group(
         &self,
-        session: &MatrixSession,
         plain: &Plain<'_>,
         ciphers: &[WideCipher],
         group: &[OutputPoly],
@@ -177,7 +152,7 @@ impl MatrixServer {
         let blocks = Term::blocks(group);
         made.resize_with(blocks.len(), Vec::new);
         for (block, made) in blocks.clone().zip(made.iter_mut()) {
-            plain.polys(&session.context, block, made)?;
+            plain.polys(&self.context, block, made)?;
         }
         let count: usize = made.iter().map(Vec::len).sum();
         self.tally.add(TallyCounts { ntt: count as u64, ..TallyCounts::default() });
@@ -186,12 +161,12 @@ impl MatrixServer {
             let range = layout.inputs_of(*block);
             let inputs: Vec<&WideCipher> = ciphers[first + range.start..first + range.end].iter().collect();
             self.tally.add(TallyCounts { products: inputs.len() as u64, ..TallyCounts::default() });
-            Ok(session.server.combine(&inputs, &made[block - blocks.start])?)
+            Ok(self.wide.combine(&inputs, &made[block - blocks.start])?)
         };
         let list = group.iter().map(combine).collect::<Result<Vec<_>, _>>()?;
-        let merged = session.keys.merge(list, layout.spacing(), &self.tally)?;
+        let merged = self.keys.merge(list, layout.spacing(), &self.tally)?;
         let (places, elements) = term.places(group);
-        let [c1, shares] = session.server.answer(&term.params, &mut Prg::from_os()?, merged, &places)?;
+        let [c1, shares] = self.wide.answer(&term.params, &mut Prg::from_os()?, merged, &places)?;
         self.tally.add(TallyCounts { intt: 1, ..TallyCounts::default() });
         let mut bytes = vec![0; term.part_len()];
         pack::pack(&c1, term.params.response_bits(), &mut bytes)?;

@@ -1,4 +1,4 @@
-//! The server of a product of shares: multiplies by its own share, re-randomises, keeps its part.
+//! The multiplier of a product of shares: multiplies by its own share, re-randomises, keeps its part.
 
 use super::key::PUBLIC_KEY_STAGE;
 use super::{
@@ -13,7 +13,7 @@ use zeroize::Zeroize;
 /// Products of one limb that are summed before they are added to the rest.
 const TERMS: usize = 2048;
 
-/// A polynomial of the server's own share, in evaluation form. No `Debug`; wiped on drop.
+/// A polynomial of the multiplier's own share, in evaluation form. No `Debug`; wiped on drop.
 pub struct WidePlain(pub(super) RnsPoly<Eval>);
 
 impl Drop for WidePlain {
@@ -25,8 +25,8 @@ impl Drop for WidePlain {
 /// A ciphertext of a request in evaluation form.
 pub struct WideCipher(pub(super) Pair);
 
-/// What a server holds of a session: the client's public key, in evaluation form. No `Debug`.
-pub struct WideServer {
+/// What a multiplier holds of a session: the holder's public key, in evaluation form. No `Debug`.
+pub struct WideMultiplier {
     context: WideContext,
     key: [RnsPoly<Eval>; 2],
 }
@@ -49,8 +49,8 @@ impl WidePlain {
     }
 }
 
-impl WideServer {
-    /// Transforms a client's public key.
+impl WideMultiplier {
+    /// Transforms a holder's public key.
     ///
     /// # Errors
     /// [`CipherError::Ring`] when the ring refuses an operand.
@@ -110,7 +110,7 @@ impl WideServer {
         Ok([p0.map_err(ring)?, p1])
     }
 
-    /// Turns a combined ciphertext into an answer: re-randomised, c1 switched to 2^r. Returns the N words of c1, and the server's own shares of the
+    /// Turns a combined ciphertext into an answer: re-randomised, c1 switched to 2^r. Returns the N words of c1, and its own shares of the
     /// coefficients at `places`; c0 does not travel.
     ///
     /// # Errors

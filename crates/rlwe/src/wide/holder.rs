@@ -1,4 +1,4 @@
-//! The client of a product of shares: encrypts its shares, reads its shares of the answers.
+//! The holder of the key in a product of shares: encrypts its shares, reads its shares of the answers.
 
 use super::key::{WidePublicKey, PUBLIC_KEY_STAGE, SEED_BYTES};
 use super::{
@@ -11,21 +11,21 @@ use hushnet_ring::rns::{Coef, Eval, RnsPoly};
 use hushnet_ring::{low_mask, sample, Prg, RingError, SmallHat};
 use zeroize::{Zeroize, Zeroizing};
 
-/// The session's secret key. No `Debug`; wiped on drop.
-pub struct WideClient {
+/// A secret key of a session. No `Debug`; wiped on drop.
+pub struct WideHolder {
     context: WideContext,
     coefficients: Zeroizing<Vec<i8>>,
     secret_hat: RnsPoly<Eval>,
     pub(super) secret: SmallHat,
 }
 
-impl Drop for WideClient {
+impl Drop for WideHolder {
     fn drop(&mut self) {
         self.secret_hat.zeroize();
     }
 }
 
-impl WideClient {
+impl WideHolder {
     /// A fresh ternary key.
     ///
     /// # Errors
@@ -63,7 +63,7 @@ impl WideClient {
         Ok(c0)
     }
 
-    /// The key that the server re-randomises answers with; `seed` must be fresh.
+    /// The key that the multiplier re-randomises answers with; `seed` must be fresh.
     ///
     /// # Errors
     /// [`CipherError::Ring`] when the ring refuses an operand.
@@ -72,7 +72,7 @@ impl WideClient {
         Ok(WidePublicKey { seed: *seed, pk0: self.encrypt_message(&mask, prg, |_, _| 0)? })
     }
 
-    /// Keys with which the server merges answers, for every spacing up to `spacing`; `seed` must be fresh.
+    /// Keys with which the multiplier merges answers, for every spacing up to `spacing`; `seed` must be fresh.
     ///
     /// # Errors
     /// [`CipherError::Ring`] from the ring.
@@ -108,7 +108,7 @@ impl WideClient {
         request::write(&self.context, params, &self.encrypt_message(&mask, prg, message)?)
     }
 
-    /// The client's shares of the coefficients of an answer named in `places` (below N), modulo 2^l in the same order; `c1` has N words of r bits.
+    /// The holder's shares of the coefficients of an answer named in `places` (below N), modulo 2^l in the same order; `c1` has N words of r bits.
     ///
     /// # Errors
     /// [`CipherError::Ring`] when `c1` has not N words or a place is not below N.
