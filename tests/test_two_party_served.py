@@ -284,10 +284,10 @@ MISDEEDS: dict[str, tuple[Callable[[int], str], str]] = {
     "another kind": (only(frame(6, b"12345")), "expected"),
     "length that lies": (only(HELLO[:12] + struct.pack("<I", 1 << 30) + HELLO[16:]), "frame|length"),
     "no two-party greeting": (after_hello(os.urandom(64)), "greeting"),
-    "another two-party version": (after_hello(b"HN2P\x0a" + bytes(35)), "version 10"),
+    "another two-party version": (after_hello(b"HN2P\x0b" + bytes(35)), "version 11"),
     # It sends other messages for the same plan.
-    "the former two-party version": (after_hello(b"HN2P\x08" + bytes(35)), "version 8"),
-    "another plan": (after_hello(b"HN2P\x09\x01" + bytes(34)), "another plan"),
+    "the former two-party version": (after_hello(b"HN2P\x09" + bytes(35)), "version 9"),
+    "another plan": (after_hello(b"HN2P\x0a\x01" + bytes(34)), "another plan"),
     "closing in the greeting": (closing, "closed"),
 }
 

@@ -23,6 +23,7 @@ from ...reference import matrices
 from ...reference.methods import SLOTS, slot_bits
 from ..cost import ENVIRONMENT, UnitCosts, of_package, user_file, without_weights
 from .methods import PRIME, ROWS, Asked, layer_seconds
+from .regions import COPIED
 
 Document = dict[str, Any]
 # stages with ciphertexts, and those of them whose operands are both shared
@@ -302,7 +303,8 @@ def _compute(
 ) -> float:
     count = images * elements(document["tensors"][stage["out"]]) if "out" in stage else 0
     if stage["kind"] == "client":
-        outs = [op["out"] for op in stage["ops"]]
+        # what only moves elements is read in place
+        outs = [op["out"] for op in stage["ops"] if op["op"] not in COPIED]
         return images * sum(elements(document["tensors"][t]) for t in outs) * unit["client_element"]
     seconds = count * unit["local_element"]
     if stage["kind"] == PRODUCTS:
