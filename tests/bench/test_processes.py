@@ -30,7 +30,9 @@ def test_functions_between_two_processes(function: str) -> None:
 
 def test_products_of_matrices_between_two_processes() -> None:
     (row,) = matrix_products.rows(quick=True, threads=1, progress=None)
-    assert row["bytes_as_predicted"] and row["off_by_stated_errors"] <= 1 and row["bytes_up"] > 130_000
+    assert row["bytes_as_predicted"] and row["off_by_stated_errors"] <= 1
+    # a request and an answer of each party
+    assert min(row["bytes_up"], row["bytes_down"]) > 100_000
 
 
 def test_layers_between_two_processes() -> None:

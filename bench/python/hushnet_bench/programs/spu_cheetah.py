@@ -47,6 +47,14 @@ def cases():
     def softmax(x):
         return jax.nn.softmax(x, axis=-1)
 
+    def layer_norm(x):
+        mean = jnp.mean(x, axis=-1, keepdims=True)
+        variance = jnp.mean((x - mean) ** 2, axis=-1, keepdims=True)
+        return (x - mean) * lax.rsqrt(variance + 1e-5)
+
+    def matmul(*shape):
+        return lambda: (jnp.matmul, [values(*shape[:-1]), values(*shape[:-3], *shape[-2:])], [-1, -1])
+
     return {
         "sigmoid": smooth(jax.nn.sigmoid),
         "silu": smooth(jax.nn.silu),
@@ -57,6 +65,9 @@ def cases():
         "inverseroot": smooth(lax.rsqrt, 1.0, 2.0),
         "product": lambda: (product, [values(1 << 13), values(1 << 13)], [-1, -1]),
         "softmax": lambda: (softmax, [values(64, 128, scale=2.0)], [-1]),
+        "1 heads, 128x64 times 64x128": matmul(128, 64, 128),
+        "12 heads, 128x64 times 64x128": matmul(12, 128, 64, 128),
+        "layer-norm": lambda: (layer_norm, [values(128, 768, scale=2.0)], [-1]),
         "relu-2^12": lambda: (relu, [values(1 << 12)], [-1]),
         "relu-2^20": lambda: (relu, [values(1 << 20)], [-1]),
         "16x16@128, 1x1@128": lambda: (conv, [values(1, 16, 16, 128), values(1, 1, 128, 128, scale=0.05)], [0, 1]),

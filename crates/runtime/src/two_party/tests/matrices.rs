@@ -1,6 +1,7 @@
 //! Products of shared matrices in plans: right to the stated units for every shape, with every counted byte, and refused where they do not fit.
 
 use super::super::matrix_product::matrix_figures;
+use super::super::methods::{Opening, Preparing};
 use super::networks::verify;
 use super::views::{byte, correlation, deviation, options, received};
 use super::*;
@@ -8,6 +9,7 @@ use crate::plan::Limits;
 use crate::two_party::predict;
 use hushnet_layers::matrix_product::MatrixShape;
 use hushnet_mpc::OtKind;
+use hushnet_ring::Prg;
 use proptest::prelude::*;
 use serde_json::{json, Value};
 
@@ -217,4 +219,45 @@ fn products_are_opened_behind_an_exact_truncation() {
     net.open("out", product);
     let said = plan_of(&net).err().unwrap().to_string();
     assert!(said.contains("opened without an exact truncation"), "{said}");
+}
+
+/// Each party reads keys of the other one, and says whose words are no residues; a peer that leaves is an error of the channel.
+#[test]
+fn keys_of_either_party_are_checked_by_the_other() {
+    let plan = plan_of(&attention(7)).unwrap();
+    let layers = Layers::new(&plan).unwrap();
+    let family = layers.families().last().unwrap();
+    let len = family.key_len();
+    assert_eq!(family.answered_key_len(), len);
+    let compute = Compute::default();
+    let keep = vec![true; plan.stages().len()];
+    let randomness = |_| Ok(Prg::from_os()?);
+    let preparing = Preparing { plan: &plan, keep: &keep, plan_digest: &[0; 32], randomness: &randomness };
+    for (sent, wanted) in [(len, "ciphertext"), (len - 1, "closed")] {
+        let said = [false, true].map(|server| {
+            let (mut own, mut peer) = memory_pair();
+            peer.send(&vec![0xff; sent]).unwrap();
+            peer.flush().unwrap();
+            if sent < len {
+                drop(peer);
+            }
+            let error = if server {
+                let weights = family.clone().prepare(&preparing).unwrap();
+                weights.accept(&mut own, &compute).err()
+            } else {
+                let mut opening = Opening {
+                    channel: &mut own,
+                    compute: &compute,
+                    prg: &mut Prg::from_os().unwrap(),
+                    plan_digest: &[0; 32],
+                    folder: None,
+                };
+                family.clone().open(&mut opening).err()
+            };
+            error.unwrap().to_string()
+        });
+        for said in said {
+            assert!(said.contains(wanted), "{sent} bytes of keys: {said}");
+        }
+    }
 }
