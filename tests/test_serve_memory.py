@@ -178,10 +178,14 @@ for line in sys.stdin:
 SLACK = 96 << 10
 
 
-def grown(network: service.Network, sessions: int, planted: int = 0, at_once: int = 2, threads: int = 1) -> int:
+def grown(
+    network: service.Network, sessions: int, planted: int = 0, at_once: int = 2, threads: int = 1, rounds: int = 1
+) -> int:
     """Bytes that a server holds more after so many sessions than after the first ones, two at a time.
 
     Args:
+        rounds: what each session leaves grows in every one of them; room for two sessions' work at the same moment,
+            which is kept, grows once, and sessions may not have met before. The least growth of a round counts.
         at_once: sessions at a time after the first ones.
         threads: of the server; 0: those of the machine, and each session's work begins on a thread of its own.
     """
@@ -208,16 +212,22 @@ def grown(network: service.Network, sessions: int, planted: int = 0, at_once: in
 
     try:
         work(12)
-        first = held(0)
-        work(sessions, at_once)
-        more = held(planted) - first
-        for _ in range(8):
-            # a connection's last words may still be on their way
-            if more < SLACK:
+        first, least = held(0), None
+        for _ in range(rounds):
+            work(sessions, at_once)
+            now = held(planted)
+            for _ in range(8):
+                # a connection's last words may still be on their way
+                if now - first < SLACK:
+                    break
+                time.sleep(0.3)
+                now = held(0)
+            least = now - first if least is None else min(least, now - first)
+            if least < SLACK:
                 break
-            time.sleep(0.3)
-            more = held(0) - first
-        return more
+            first = now
+        assert least is not None
+        return least
     finally:
         child.kill()
         child.wait()
@@ -229,9 +239,9 @@ def grown(network: service.Network, sessions: int, planted: int = 0, at_once: in
 @pytest.mark.parametrize("trust", service.TRUSTS)
 def test_nothing_is_kept_of_sessions_that_have_ended(trust: str, tmp_path: Path) -> None:
     network = service.tiny(trust, tmp_path)
-    assert grown(network, 24) < SLACK
+    assert grown(network, 24, rounds=3) < SLACK
     if trust == "client-aided":
-        assert grown(network, 24, planted=24) > SLACK, "four kilobytes that each session leaves are found"
+        assert grown(network, 24, planted=24, rounds=3) > SLACK, "four kilobytes that each session leaves are found"
 
 
 @pytest.mark.skipif(not hasattr(ctypes.CDLL(None), "mallinfo2"), reason="the C library does not count live bytes")
