@@ -79,9 +79,22 @@ fn terms_are_the_weights_that_meet_in_a_polynomial() {
     }
 }
 
-/// Both halves against the definition, with bytes and operations as stated; shares are extreme in places.
+/// A product with either factor encrypted, whichever costs less.
+fn both(shape: MatrixShape, bits: u32) -> [MatrixProduct; 2] {
+    [Factor::Left, Factor::Right].map(|factor| {
+        let term = Term::new(&shape, factor, bits).unwrap();
+        MatrixProduct { shape, ring_bits: bits, term }
+    })
+}
+
+/// Both parties against the definition, with either factor encrypted.
 fn check(world: &World, shape: MatrixShape, bits: u32, seed: u8) {
-    let product = MatrixProduct::new(shape, bits).unwrap();
+    both(shape, bits).iter().for_each(|product| check_one(world, product, bits, seed));
+}
+
+/// With bytes and operations as stated; shares are extreme in places.
+fn check_one(world: &World, product: &MatrixProduct, bits: u32, seed: u8) {
+    let shape = *product.shape();
     assert!(product.spacing() <= world.spacing);
     let mut prg = Prg::from_seed([seed; 16]);
     let [len_a, len_b, len_c] = shape.elements();
@@ -99,7 +112,7 @@ fn check(world: &World, shape: MatrixShape, bits: u32, seed: u8) {
     };
     let (a0, a1, b0, b1) = (shares(len_a), shares(len_a), shares(len_b), shares(len_b));
     let before = world.multipliers.each_ref().map(MatrixMultiplier::tally);
-    let own = exchange(world, &product, [(&a0, &b0), (&a1, &b1)]);
+    let own = exchange(world, product, [(&a0, &b0), (&a1, &b1)]);
     let cost = product.cost();
     assert_eq!(product.term.input_polys(), cost.requests);
     for (before, after) in before.into_iter().zip(world.multipliers.each_ref().map(MatrixMultiplier::tally)) {
@@ -124,21 +137,27 @@ fn check(world: &World, shape: MatrixShape, bits: u32, seed: u8) {
     let ([holder, _], [multiplier, _]) = (&world.holders, &world.multipliers);
     let (request, answer) = (vec![0; product.request_len()], vec![0; product.answer_len()]);
     let mut out = vec![0; len_c];
-    assert!(multiplier.answer(&product, &request[1..], (&a0, &b0), &mut out).is_err());
-    assert!(multiplier.answer(&product, &request, (&a0[1..], &b0), &mut out).is_err());
-    assert!(multiplier.answer(&product, &request, (&a0, &b0), &mut out[1..]).is_err());
-    assert!(holder.open(&product, &answer[1..], &mut out).is_err());
-    assert!(holder.open(&product, &answer, &mut out[1..]).is_err());
-    assert!(holder.request(&product, &a1[1..], &b1).is_err());
+    assert!(multiplier.answer(product, &request[1..], (&a0, &b0), &mut out).is_err());
+    assert!(multiplier.answer(product, &request, (&a0[1..], &b0), &mut out).is_err());
+    assert!(multiplier.answer(product, &request, (&a0, &b0), &mut out[1..]).is_err());
+    assert!(holder.open(product, &answer[1..], &mut out).is_err());
+    assert!(holder.open(product, &answer, &mut out[1..]).is_err());
+    assert!(holder.request(product, &a1[1..], &b1).is_err());
     assert!(product.local(&a1, &b1[1..]).is_err());
 }
 
 #[test]
 fn products_of_heads_as_they_come_in_attention() {
     let world = world(256);
-    for (heads, rows, inner, columns) in
-        [(2, 16, 32, 16), (3, 24, 8, 5), (1, 1, 1, 1), (1, 7, 300, 3), (1, 2, 3, 700), (5, 1, 64, 1)]
-    {
+    for (heads, rows, inner, columns) in [
+        (2, 16, 32, 16),
+        (3, 24, 8, 5),
+        (1, 1, 1, 1),
+        (1, 7, 300, 3),
+        (1, 2, 3, 700),
+        (1, 700, 3, 2),
+        (5, 1, 64, 1),
+    ] {
         check(&world, MatrixShape { heads, rows, inner, columns }, 37, 1);
     }
     // More pixels than a polynomial holds: tiles.
@@ -151,13 +170,13 @@ fn products_of_heads_as_they_come_in_attention() {
 #[test]
 fn groups_leave_nothing_to_the_next_one() {
     let shape = MatrixShape { heads: 12, rows: 64, inner: 32, columns: 60 };
-    let product = MatrixProduct::new(shape, 37).unwrap();
-    let world = world(product.spacing());
+    let products = both(shape, 37);
+    let world = world(products.iter().map(MatrixProduct::spacing).max().unwrap());
     let again = |t: &Term| {
         let runs = WideRuns::new(&WideContext::new().unwrap(), t.layout.spacing(), t.step());
         t.groups().len() > 4 && runs.unwrap().is_some()
     };
-    assert!(again(&product.term), "a shape with few groups shows nothing");
+    assert!(products.iter().any(|product| again(&product.term)), "a shape with few groups shows nothing");
     let one = rayon::ThreadPoolBuilder::new().num_threads(1).build().unwrap();
     one.install(|| check(&world, shape, 37, 6));
 }
@@ -190,8 +209,20 @@ proptest! {
         heads in 1usize..5, rows in 1usize..40, inner in 1usize..40, columns in 1usize..40, bits in 3u32..44,
     ) {
         let shape = MatrixShape { heads, rows, inner, columns };
-        let spacing = MatrixProduct::new(shape, bits).unwrap().spacing();
+        let spacing = both(shape, bits).iter().map(MatrixProduct::spacing).max().unwrap();
         check(&world(spacing), shape, bits, 5);
+    }
+}
+
+/// The factor is encrypted whose layout costs less: of a tall product the right one, of a wide one the left one.
+#[test]
+fn the_cheaper_factor_is_encrypted() {
+    for (rows, columns, wanted) in [(4, 4000, Factor::Left), (4000, 4, Factor::Right)] {
+        let shape = MatrixShape { heads: 1, rows, inner: 64, columns };
+        let chosen = MatrixProduct::new(shape, 37).unwrap().term;
+        assert_eq!(chosen.encrypted, wanted, "{rows} x {columns}");
+        let least = both(shape, 37).iter().map(|p| p.term.layout.seconds(&PRICES)).fold(f64::MAX, f64::min);
+        assert!(chosen.layout.seconds(&PRICES) <= least);
     }
 }
 
