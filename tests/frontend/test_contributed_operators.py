@@ -18,6 +18,12 @@ from .harness import Net, expected, images
 RNG = np.random.default_rng(7)
 
 
+@pytest.fixture(autouse=True)
+def _same_weights(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Every test draws the same numbers, whichever tests ran in its process before."""
+    monkeypatch.setitem(globals(), "RNG", np.random.default_rng(7))
+
+
 class Contributed(Net):
     """Networks with nodes of that domain; inputs have a batch of 2."""
 
