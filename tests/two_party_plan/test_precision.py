@@ -156,3 +156,21 @@ def test_rare_units_of_whole_values_are_in_the_stated_error(monkeypatch):
     monkeypatch.setattr("hushnet.planner.two_party.compile.REDRAWN_VALUES", 0)
     share, _ = beyond()
     assert share > 0.01
+
+
+def test_the_element_that_moves_most_keeps_to_the_error_of_drawn_units():
+    """A ReLU cuts all classes off but one: the mean over all elements says little of what the last one moves."""
+    b = Builder((10,), seed=4).dense(40).op("relu").dense(64).op("relu")
+    layers = [node for node in b.graph.nodes if isinstance(node, Linear)]
+    layers[-1].bias[:] = -8.0
+    layers[-1].bias[0] = 8.0
+    x = np.random.default_rng(1).uniform(-1, 1, (20, 10))
+    plan = compile(b.done(), trust="two-party", calibration=x, weight_bits=8, activation_bits=8)
+    name = plan.document["outputs"][0]["name"]
+    stated = reference.stated(plan, x[:1])
+    moved = [reference.run(plan, x[:1], units=np.random.default_rng(seed))[name] for seed in range(200)]
+    assert max(stated.beyond(m) for m in moved) <= 1.0
+    # the others stay where they are: the mean over all, which was stated once, is passed
+    errors = np.concatenate([m - stated.planned for m in moved])
+    mean = reference.SIGMAS * np.sqrt((errors**2).mean()) + stated.scale
+    assert np.abs(errors).max() > mean

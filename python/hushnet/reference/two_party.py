@@ -227,8 +227,8 @@ class Stated:
 
     Attributes:
         planned: the output, (B, ...).
-        error: for every image, how far a real run's elements are from it: ``SIGMAS`` standard deviations, and a unit of
-            the opened value.
+        error: for every image, how far a real run's elements are from it: ``SIGMAS`` standard deviations of the element
+            that moves most, and a unit of the opened value.
         scale: that unit.
     """
 
@@ -261,18 +261,20 @@ def stated(
 
     ``unit_reach`` bounds the same for all inputs and the worst units at once, which after some layers says nothing:
     units of many elements do not conspire. Here their variance goes through the network as it is, activations' masks
-    and correlations included.
+    and correlations included. Elements move by different amounts: where most of an output is cut off by a ReLU, the
+    mean over all of them says too little of the others.
     """
     name = plan.document["outputs"][0]["name"]
     planned = run(plan, inputs)[name]
-    rng, power, begun, count = np.random.default_rng(seed), np.zeros(len(planned)), time.monotonic(), 0
+    rng, begun, count = np.random.default_rng(seed), time.monotonic(), 0
+    power: Array = np.zeros(1)
     while count < max(2, draws) and (count < 2 or time.monotonic() - begun < seconds):
         moved = (run(plan, inputs, units=rng)[name] - planned).reshape(len(planned), -1)
-        power += (moved**2).mean(axis=1)
+        power = power + moved**2
         count += 1
     opened = next(s for s in plan.stages if s["kind"] == "reveal")["out"]
     scale = plan.tensors[opened].get("scale", 1.0)
-    return Stated(planned, SIGMAS * np.sqrt(power / count) + scale, scale)
+    return Stated(planned, SIGMAS * np.sqrt(power.max(axis=1, initial=0.0) / count) + scale, scale)
 
 
 def unit_reach(plan: Plan) -> dict[str, Array]:
