@@ -11,6 +11,7 @@ from hushnet.graph import Linear
 from hushnet.planner import compile, validate
 from hushnet.planner.precision import TWO_PARTY, TWO_PARTY_SUMS, cheapest
 from hushnet.reference import two_party as reference
+from hushnet.reference.float import evaluate
 
 from tests.planner.planner_graphs import Builder
 from tests.two_party_plan.share_graphs import images
@@ -174,3 +175,25 @@ def test_the_element_that_moves_most_keeps_to_the_error_of_drawn_units():
     errors = np.concatenate([m - stated.planned for m in moved])
     mean = reference.SIGMAS * np.sqrt((errors**2).mean()) + stated.scale
     assert np.abs(errors).max() > mean
+
+
+def test_layers_take_off_what_truncations_before_them_put_on(monkeypatch):
+    """These round up with probability (remainder + 1) / 2^bits: where they take few bits, a good part of a unit."""
+    graph = Builder((40,), seed=6).dense(80).dense(5).done()
+    layers = [node for node in graph.nodes if isinstance(node, Linear)]
+    # exact in few bits, so that nothing is left of rounded weights
+    layers[0].weight[:] = np.sign(layers[0].weight) * 0.25
+    layers[1].weight[:] = 0.5
+    x = np.random.default_rng(1).integers(-8, 8, (40, 40)) / 8
+    want = evaluate(graph, {"x": x})[graph.outputs[0]]
+
+    def off() -> float:
+        plan = compile(graph, trust="two-party", calibration=x, weight_bits=3, activation_bits=6)
+        name = plan.document["outputs"][0]["name"]
+        runs = [reference.run(plan, x, units=np.random.default_rng(seed))[name] for seed in range(20)]
+        return float((np.mean(runs, axis=0) - want).mean())
+
+    kept = abs(off())
+    # planted: layers that take nothing off
+    monkeypatch.setattr("hushnet.planner.two_party.fixed.Builder.above", lambda self, version: 0.0)
+    assert kept < abs(off()) / 4

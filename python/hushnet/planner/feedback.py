@@ -13,6 +13,7 @@ them are rows that rounding has not seen.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Mapping
 
 import numpy as np
@@ -31,6 +32,8 @@ VECTORS, TOGETHER = 4096, 512
 MOST_INPUTS = 8192
 # added to H's diagonal as a share of its mean: at least so much, and more where few vectors tell it
 DAMPING, FEW = 0.01, 0.25
+# added to a mean that may be zero
+TINY = 1e-30
 # columns whose errors are passed on to the rest in one product
 STEP = 64
 
@@ -44,7 +47,7 @@ class Moments:
     def __init__(self) -> None:
         self.sums: dict[str, list[Array]] = {}
         self.totals: dict[str, Array] = {}
-        self.counts: dict[str, int] = {}
+        self.counts: dict[str, float] = {}
         self.factors: dict[str, list[tuple[Array, Array]]] = {}
         self.whole = False
 
@@ -62,18 +65,26 @@ class Moments:
         self.whole = start + count >= rows
 
     def add(self, node: Linear, vectors: Array) -> None:
-        """Adds input vectors ``[vectors, groups, inputs]`` of a layer."""
+        """Adds input vectors ``[vectors, groups, inputs]`` of a layer.
+
+        Each counts the less, the longer it is beside the others: a few tokens of a transformer are fifty times as long
+        as the rest, and without it roundings would suit these alone.
+        """
         x = vectors.astype(np.float32)
+        power = np.square(x).sum(axis=(1, 2))
+        counted = 1.0 / (1.0 + power / max(float(power.mean()), TINY))
         sums = self.sums.setdefault(node.output, [])
         for place, (begin, end) in enumerate(parts(x.shape[2])):
-            part = x[:, :, begin:end]
+            part = x[:, :, begin:end] * np.sqrt(counted)[:, None, None]
             product = np.matmul(part.transpose(1, 2, 0), part.transpose(1, 0, 2)).astype(np.float64)
             if place < len(sums):
                 sums[place] += product
             else:
                 sums.append(product)
-        self.totals[node.output] = self.totals.get(node.output, 0.0) + x.sum(axis=0, dtype=np.float64)
-        self.counts[node.output] = self.counts.get(node.output, 0) + len(x)
+        self.totals[node.output] = self.totals.get(node.output, 0.0) + np.einsum(
+            "v,vgk->gk", counted, x, dtype=np.float64
+        )
+        self.counts[node.output] = self.counts.get(node.output, 0.0) + float(counted.sum())
 
     def factor(self, name: str) -> list[tuple[Array, Array]]:
         """For every part of a layer's inputs the order that they are rounded in, and the Cholesky factor of H^-1."""
@@ -93,11 +104,13 @@ class Moments:
             self.factors[name] = found
         return self.factors[name]
 
-    def rounded(self, layer: Linear, scaled: Array, limit: int) -> tuple[Array, Array] | None:
-        """Integers near ``scaled`` weights, of at most ``limit`` in absolute value, and what the bias has to gain.
+    def rounded(self, layer: Linear, scaled: Array, limit: int) -> tuple[Array, Array, float] | None:
+        """Integers near ``scaled`` weights, of at most ``limit`` in absolute value, and what is left of their errors.
 
-        The latter is in units of the scaled weights times inputs, one number for every row. None where there are no
-        moments for the layer.
+        Returns:
+            The integers, what the bias has to gain (one number for every row), and the root mean square of what
+            rounding does to a result; the last two are in units of the scaled weights times inputs. None where there
+            are no moments for the layer.
         """
         if layer.output not in self.counts:
             return None
@@ -106,13 +119,15 @@ class Moments:
             return None
         # [groups, inputs, rows]
         exact = scaled.reshape(groups, -1, inputs).transpose(0, 2, 1)
-        out = np.empty_like(exact)
+        out, power = np.empty_like(exact), 0.0
         for (begin, end), (order, upper) in zip(parts(inputs), self.factor(layer.output)):
             rows = np.take_along_axis(exact[:, begin:end], order[:, :, None], 1)
-            np.put_along_axis(out[:, begin:end], order[:, :, None], passed_on(rows, upper, limit), 1)
+            found, left = passed_on(rows, upper, limit)
+            np.put_along_axis(out[:, begin:end], order[:, :, None], found, 1)
+            power += left
         mean = self.totals[layer.output] / self.counts[layer.output]
         shift = np.einsum("gko,gk->go", exact - out, mean).reshape(-1)
-        return out.transpose(0, 2, 1).reshape(scaled.shape), shift
+        return out.transpose(0, 2, 1).reshape(scaled.shape), shift, math.sqrt(power / len(scaled))
 
 
 def parts(inputs: int) -> Iterator[tuple[int, int]]:
@@ -121,9 +136,12 @@ def parts(inputs: int) -> Iterator[tuple[int, int]]:
     return ((inputs * i // count, inputs * (i + 1) // count) for i in range(count))
 
 
-def passed_on(weights: Array, upper: Array, limit: int) -> Array:
-    """Integers for weights ``[groups, inputs, rows]``, rounded in the order of inputs."""
-    left, out = weights.copy(), np.empty_like(weights)
+def passed_on(weights: Array, upper: Array, limit: int) -> tuple[Array, float]:
+    """Integers for weights ``[groups, inputs, rows]``, rounded in the order of inputs.
+
+    And the mean square of what that does to a result, summed over all of them: errors times H times errors.
+    """
+    left, out, power = weights.copy(), np.empty_like(weights), 0.0
     inputs = left.shape[1]
     for begin in range(0, inputs, STEP):
         end = min(begin + STEP, inputs)
@@ -133,5 +151,6 @@ def passed_on(weights: Array, upper: Array, limit: int) -> Array:
             error = (left[:, k] - out[:, k]) / upper[:, k, k, None]
             left[:, k + 1 : end] -= upper[:, k, k + 1 : end, None] * error[:, None]
             errors[:, k - begin] = error
+        power += float(np.square(errors).sum())
         left[:, end:] -= np.matmul(upper[:, begin:end, end:].transpose(0, 2, 1), errors)
-    return out
+    return out, power

@@ -16,13 +16,13 @@ import numpy as np
 
 from ...graph import Linear
 from ...plan import PlanError
-from ...reference.two_party import with_errors
+from ...reference.two_party import inputs_of, with_errors
 from ..ranges import plan_geometry
 from .early import compared
 from .groups import groups
 from .regions import MOVES
 from .steps import Step
-from .sums import doublings, long_chains, rested
+from .sums import behind_layers, doublings, long_chains, rested
 from .versions import DoesNotFit, Fixed, Request, Version, too_wide
 from .weights import LEAST_WEIGHT_BITS, Quantised, Weights
 
@@ -75,6 +75,8 @@ class Builder:
         opened = dict.fromkeys(self.request.opened, 1 if self.request.argmax else 0)
         self.room = doublings(steps, opened)
         self.resting = long_chains(steps, self.room, self.request.limits)
+        if request.shown_sums:
+            self.resting |= behind_layers(steps, self.request.limits)
         if self.resting:
             self.room = doublings(steps, opened, self.resting)
 
@@ -179,8 +181,9 @@ class Builder:
                 # what a layer cannot hold (its sums, or its bias) is taken from the finer of weights and activations
                 most = fraction(reach, bits)
                 short = [n for n in layers if n in tight or self.fraction([n], version.gain, reach, bits) < most]
-                even = bits - (most - fine) - self.weights.coarser
-                heavy = [n for n in short if self.weights.of(n) > max(even, LEAST_WEIGHT_BITS)]
+                even = bits - (most - fine)
+                heavy = [n for n in short if self.weights.of(n) > LEAST_WEIGHT_BITS]
+                heavy = [n for n in heavy if self.weights.finer(n, version.gain, fine, even)]
                 for layer in heavy:
                     self.weights.lower(layer)
                 if not tight and not heavy:
@@ -280,6 +283,21 @@ class Builder:
             self.rough[key] = made
         return self.rough[key]
 
+    def above(self, version: Version) -> float:
+        """Units by which a truncation puts the values of a version above what they stand for, on average.
+
+        It rounds up with probability (remainder + 1) / 2^bits, an exact one never (docs/two-party.md).
+        """
+        made = {s["out"]: s for s in self.out.stages}
+        stage = made.get(version.tensor)
+        while stage is not None and stage["kind"] in ("reshape", "transpose"):
+            (source,) = inputs_of(stage)
+            stage = made.get(source)
+        if stage is None or stage["kind"] != "truncate":
+            return 0.0
+        unit = math.ldexp(1.0, -stage["bits"])
+        return (unit - 1.0) / 2 if stage.get("exact") else unit
+
     def fitted(self, name: str, version: Version, factor: int, result: str = "") -> Version:
         """The version, truncated where ``factor`` times its bound would not fit what happens to ``result`` next."""
         limit = self.most(result)
@@ -338,7 +356,11 @@ class Builder:
         # weights above their integers' range leave a gain instead of a negative number of bits
         fine = source.frac_bits + max(weights.frac_bits, 0)
         gain = math.ldexp(1.0, max(-weights.frac_bits, 0))
-        scaled = np.rint(np.ldexp((layer.bias + weights.shift) / gain, fine))
+        scaled = np.ldexp((layer.bias + weights.shift) / gain, fine)
+        above = self.above(source)
+        if above:
+            scaled = scaled - above * weights.weight.reshape(len(weights.weight), -1).sum(axis=1, dtype=np.int64)
+        scaled = np.rint(scaled)
         if (np.abs(scaled) >= 2.0**62).any():
             raise PlanError(
                 f"layer {layer.name!r}: its bias is more than 2^62 output units; its input range or weights are close "

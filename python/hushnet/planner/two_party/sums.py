@@ -2,7 +2,8 @@
 
 A sum's bound is that of its terms, so n sums behind one another (a residual stream that only normalisations read) need
 n bits of the ring, or terms that are as many bits coarser. A truncation may state the calibrated range instead, which
-is far below what a layer's weights allow. In long chains every term is truncated to a few bits more than a factor has.
+is far below what a layer's weights allow. In long chains every term is truncated to a few bits more than a factor has,
+and so are sums of layers' results where calibration bounds these.
 """
 
 from __future__ import annotations
@@ -73,6 +74,25 @@ def long_chains(steps: Sequence[Step], room: Mapping[str, int], limits: Mapping[
         if s.kind == "add"
         and before[s.output] + room.get(s.output, 0) > MOST_SUMS
         and all(limits.get(t, 0.0) > 0 for t in s.inputs)
+    )
+
+
+def behind_layers(steps: Sequence[Step], limits: Mapping[str, float]) -> frozenset[str]:
+    """Results of the sums of two tensors, one or both a layer's results, whose terms have a calibrated range.
+
+    Where calibration bounds the layer's sums, a truncation before the addition leaves them a bit more of the ring.
+    """
+    made = {s.output: s for s in steps}
+
+    def of_layer(tensor: str) -> bool:
+        while tensor in made and made[tensor].kind in ("reshape", "transpose"):
+            tensor = made[tensor].inputs[0]
+        return tensor in made and made[tensor].kind == "linear"
+
+    return frozenset(
+        s.output
+        for s in steps
+        if s.kind == "add" and all(limits.get(t, 0.0) > 0 for t in s.inputs) and any(map(of_layer, s.inputs))
     )
 
 

@@ -14,8 +14,6 @@ Array = np.ndarray
 
 # layers with heavy weights get fewer bits, down to so many, rather than a narrower ring or coarse activations
 LEAST_WEIGHT_BITS = 6
-# what error feedback leaves of roundings, and that values behind a ReLU are mostly far below their range, in bits
-COARSER = 3
 # of weights: activations add at most as many, and plans hold 64
 MOST_FRACTION = 40
 # zero bits at the end that integers keep: opened values lose as many bits of a layer's result
@@ -29,13 +27,15 @@ class Quantised:
     """Integer weights of a layer that reads a version with some gain.
 
     ``weight * 2^-frac_bits`` is near ``gain * float weights``. ``rows`` are their L1 norms. ``shift`` is what error
-    feedback adds to the bias, a real number for every output.
+    feedback adds to the bias, a real number for every output. ``noise`` is the root mean square of what rounding does
+    to a result, None where there are no moments of what the layer reads.
     """
 
     weight: Array
     frac_bits: int
     rows: Array
     shift: Array | float = 0.0
+    noise: float | None = None
 
 
 class Weights:
@@ -56,10 +56,18 @@ class Weights:
         other.kept, other.fewer = self.kept, dict(self.fewer)
         return other
 
-    @property
-    def coarser(self) -> int:
-        """Bits by which a layer's weights may be coarser than its activations where the ring does not hold both."""
-        return 0 if self.moments is None else COARSER
+    def finer(self, layer: Linear, gain: float, fine: int, bits: int) -> bool:
+        """Whether a layer's weights are finer than inputs of ``bits`` bits, ``fine`` of them behind the point.
+
+        Finer are the ones whose roundings do less to the layer's results. A truncation rounds up or down at random: the
+        variance of its errors is a sixth of a unit's square. Without moments of what the layer reads, finer are the
+        ones of more bits.
+        """
+        weights = self(layer, gain)
+        if weights.noise is None:
+            return self.of(layer) > bits
+        norm = math.sqrt(float(np.square(layer.weight, dtype=np.float64).sum()) / len(layer.weight))
+        return weights.noise <= math.ldexp(gain, -fine) * norm / math.sqrt(6)
 
     def of(self, layer: Linear) -> int:
         """Bits of a layer's weights."""
@@ -89,7 +97,9 @@ class Weights:
                     fine -= 1
             scaled = np.ldexp(exact, fine)
             fed = None if self.moments is None else self.moments.rounded(layer, scaled, limit)
-            values, shift = (np.rint(scaled), 0.0) if fed is None else (fed[0], np.ldexp(fed[1], -fine) / gain)
+            values, shift, noise = np.rint(scaled), 0.0, None
+            if fed is not None:
+                values, shift, noise = fed[0], np.ldexp(fed[1], -fine) / gain, math.ldexp(fed[2], -fine) / gain
             integers = values.astype(np.int16)
             # zeros at the end of all of them say nothing, and cost the sums as many bits
             idle = min(max(_zeros(integers) - KEPT_ZEROS, 0), max(fine, 0))
@@ -97,7 +107,7 @@ class Weights:
             if np.abs(integers).max(initial=0) <= np.iinfo(np.int8).max:
                 integers = integers.astype(np.int8)
             flat = integers.reshape(integers.shape[0], -1)
-            self.kept[key] = Quantised(integers, fine, np.abs(flat.astype(np.int64)).sum(axis=1), shift)
+            self.kept[key] = Quantised(integers, fine, np.abs(flat.astype(np.int64)).sum(axis=1), shift, noise)
         return self.kept[key]
 
 
