@@ -13,6 +13,7 @@ from hushnet.planner import compile, validate
 from hushnet.planner.compile import _rungs
 from hushnet.planner.feedback import LEAST_ROWS, TOGETHER, Moments, parts, passed_on
 from hushnet.planner.ranges import plan_geometry
+from hushnet.planner.two_party.weights import Weights
 from hushnet.reference import two_party as reference
 from hushnet.reference.float import evaluate
 from hushnet.reference.linear import apply, windows
@@ -112,6 +113,28 @@ def test_a_few_long_inputs_do_not_decide_the_roundings_of_the_rest() -> None:
     integers, _, _ = moments.rounded(layer, layer.weight, 127)
     # 2.4 times that of rounding to nearest, were they to count by their squares
     assert error(integers) < error(np.rint(layer.weight))
+
+
+@pytest.mark.parametrize("bits", [5, 8])
+def test_finer_are_the_ones_whose_roundings_do_less(bits: int) -> None:
+    """Measured on inputs: what rounded weights do, and what truncations to so many bits behind the point do."""
+    rng = np.random.default_rng(3)
+    x = rng.normal(size=(2000, 60))
+    geometry = Builder((60,)).dense(20).done().nodes[0].geometry
+    layer = Linear("fc", "x", "y", geometry, rng.normal(size=(20, 60)), np.zeros(20))
+    moments = Moments()
+    moments.watch(Graph("g", ["x"], ["y"], {"x": (60,), "y": (20,)}, [layer]), {"x": x}, 0, len(x))
+    weights = Weights(bits, moments)
+    found = weights(layer, 1.0)
+    off = float(np.square(x @ (layer.weight - np.ldexp(found.weight, -found.frac_bits)).T).mean())
+    told = []
+    for fine in range(12):
+        coarse = np.ldexp(np.floor(np.ldexp(x, fine) + rng.uniform(size=x.shape)), -fine)
+        ratio = off / float(np.square((coarse - x) @ layer.weight.T).mean())
+        told.append(weights.finer(layer, 1.0, fine, 0))
+        assert told[-1] == (ratio <= 1) or 0.5 < ratio < 2
+    # fewer bits in activations than in weights would be counted as finer weights, without moments
+    assert True in told and False in told and Weights(bits).finer(layer, 1.0, 11, bits - 1)
 
 
 @pytest.mark.parametrize("groups", [1, 3])

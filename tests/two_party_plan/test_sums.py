@@ -57,6 +57,26 @@ def test_short_chains_are_left_alone(monkeypatch: pytest.MonkeyPatch) -> None:
     assert document() == now
 
 
+def test_calibrated_sums_have_a_bit_more_where_results_are_added(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A layer in front of a residual sum: its result is truncated before it, and needs no room for the other term."""
+    net = Net((4, WIDTH), seed=5)
+    inner = net.op("Gelu", net.op("MatMul", "x0", net.weight(WIDTH, 200)))
+    layer = net.op("MatMul", inner, net.weight(200, WIDTH))
+    stream = net.op("MatMul", "x0", net.weight(WIDTH, WIDTH))
+    net.op("MatMul", net.op("Gelu", net.op("Add", stream, layer)), net.weight(WIDTH, 3))
+    model = net.model()
+
+    def bound() -> int:
+        options = {"weight_bits": 14, "most_bits": 15, "sums": "calibrated"}
+        plan = hushnet.compile(model, trust="two-party", calibration=data(1), **options).plan
+        wide = [s for _, s in plan.linear_stages() if plan.weights[s["weights"]].shape[:2] == (WIDTH, 200)]
+        return plan.tensors[wide[0]["out"]]["bound"]
+
+    now = bound()
+    monkeypatch.setattr("hushnet.planner.two_party.fixed.behind_layers", lambda steps, limits: frozenset())
+    assert now > 1.5 * bound()
+
+
 @pytest.mark.parametrize(("calibrated", "said"), [(False, "give calibration data"), (True, "scale the weights")])
 def test_logits_beyond_all_rings_are_refused_in_a_sentence(calibrated: bool, said: str) -> None:
     model = ARCHITECTURES["vit"].small()

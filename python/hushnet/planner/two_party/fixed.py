@@ -283,16 +283,19 @@ class Builder:
             self.rough[key] = made
         return self.rough[key]
 
+    def producer(self, tensor: int) -> dict[str, Any] | None:
+        """The stage that makes a tensor, None for what enters."""
+        return next((s for s in reversed(self.out.stages) if s["out"] == tensor), None)
+
     def above(self, version: Version) -> float:
         """Units by which a truncation puts the values of a version above what they stand for, on average.
 
         It rounds up with probability (remainder + 1) / 2^bits, an exact one never (docs/two-party.md).
         """
-        made = {s["out"]: s for s in self.out.stages}
-        stage = made.get(version.tensor)
+        stage = self.producer(version.tensor)
         while stage is not None and stage["kind"] in ("reshape", "transpose"):
             (source,) = inputs_of(stage)
-            stage = made.get(source)
+            stage = self.producer(source)
         if stage is None or stage["kind"] != "truncate":
             return 0.0
         unit = math.ldexp(1.0, -stage["bits"])
@@ -454,8 +457,9 @@ class Builder:
         # a factor below one makes room behind the point; one above stays a gain
         more = max(0, 1 - math.frexp(gain)[1])
         version = replace(source, frac_bits=source.frac_bits + more, gain=math.ldexp(gain, more))
-        producer = next((s["kind"] for s in reversed(self.out.stages) if s["out"] == source.tensor), None)
-        if more and not (producer in {"sum_pool", "scale"} and self.readers.count(name) == 1):
+        producer = self.producer(source.tensor)
+        kind = producer and producer["kind"]
+        if more and not (kind in {"sum_pool", "scale"} and self.readers.count(name) == 1):
             version = self.tensor(step.output, step.shape, version)
             self.stage("scale", step.name, source.tensor, version.tensor, factor=1)
         else:
