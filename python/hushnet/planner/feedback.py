@@ -32,7 +32,7 @@ VECTORS, TOGETHER = 4096, 512
 MOST_INPUTS = 8192
 # added to H's diagonal as a share of its mean: at least so much, and more where few vectors tell it
 DAMPING, FEW = 0.01, 0.25
-# added to a mean that may be zero
+# the least mean square that vectors are compared with: it may be zero
 TINY = 1e-30
 # columns whose errors are passed on to the rest in one product
 STEP = 64
