@@ -240,6 +240,27 @@ def test_gates_of_channels_have_fewer_bits_than_what_they_multiply():
     assert min(plan.tensors[t]["reach_bits"] for t in product["in"]) == 11
 
 
+@pytest.mark.parametrize(
+    ("a", "b"),
+    [((3, 20), (3, 1)), ((20, 3), (1, 3)), ((2, 18, 3), (2, 1, 3)), ((2, 1, 19), (2, 5, 1)), ((4, 5, 6), (4, 1, 1))],
+)
+def test_a_factor_for_a_whole_row_agrees_with_float_wherever_the_row_lies(a, b):
+    net = Net(a, b)
+    factors = [net.op("MatMul", f"x{i}", net.weight(shape[-1], shape[-1])) for i, shape in enumerate(net.shapes)]
+    net.op("MatMul", net.op("Mul", *factors), net.weight(max(a[-1], b[-1]), 3))
+    rng = np.random.default_rng(1)
+    x = {f"x{i}": rng.uniform(-1, 1, (300, *s)).astype(np.float32) for i, s in enumerate(net.shapes)}
+    model = hushnet.compile(net.model(), trust="two-party", calibration=x, weight_bits=12, activation_bits=12)
+    assert kinds(model.plan).count("product") == 1
+    some = {k: v[:3] for k, v in x.items()}
+    want = expected(net.model(), some)[0]
+    result = hushnet.run(model, some)
+    (errors,) = model.plan.predicted["output_errors"].values()
+    assert np.abs(result.output.reshape(want.shape) - want).max() <= errors["max_error"] <= 0.06 * np.abs(want).max()
+    for stage in result.trace["stages"]:
+        assert [stage["bytes_up"], stage["bytes_down"]] == [stage["predicted"][k] for k in ("bytes_up", "bytes_down")]
+
+
 def recurrent() -> Net:
     """An LSTM over five steps, and a layer on its last state."""
     n, hidden = Net((5, 6)), 6

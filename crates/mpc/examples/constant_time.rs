@@ -13,10 +13,10 @@ use hushnet_mpc::garble::{self, Modulus, OddModulus};
 use hushnet_mpc::ot::{chosen, one_of_n};
 use hushnet_mpc::{
     argmax, average_pool, bit_to_arithmetic, clip, divide, drelu, leaky_relu, less_than, max_pool, maximum,
-    memory_pair, multiply, mux, mux_odd, open, power, relu, relu_dividing, relu_dropping, relu_within,
-    reveal, softmax, spline, square, to_odd, to_odd_small, to_ring, to_ring_small, truncate, Channel,
-    Function, Interval, MemoryChannel, Narrowing, OtKind, Party, PoolShape, Power, Prg, Quotient, Range,
-    Result, Ring, Rounding, Session, SilentSize, Slope, Softmax, Spline, Stats,
+    memory_pair, multiply, multiply_rows, mux, mux_odd, open, power, relu, relu_dividing, relu_dropping,
+    relu_within, reveal, softmax, spline, square, to_odd, to_odd_small, to_ring, to_ring_small, truncate,
+    Channel, Function, Interval, MemoryChannel, Narrowing, OtKind, Party, PoolShape, Power, Prg, Quotient,
+    Range, Result, Ring, Rounding, Session, SilentSize, Slope, Softmax, Spline, Stats,
 };
 use hushnet_ring::secret::{errors, poison, publish, watched};
 
@@ -206,6 +206,7 @@ const FUNCTIONS: &[Case] = &[
             );
             drop(multiply(s, (&shares(s, N, 12), a), (&shares(s, N, 16), b), Ring::new(20)?)?);
             drop(square(s, &shares(s, N, 16), b, Ring::new(20)?)?);
+            drop(multiply_rows(s, (&shares(s, N, 12), a), (&shares(s, N / 26, 16), b), Ring::new(20)?)?);
         }
         Ok(())
     }),

@@ -53,6 +53,9 @@ pub struct Session {
     /// Pads of the direction in which this party sends, and of the other.
     pub(crate) send_pads: Pads,
     pub(crate) recv_pads: Pads,
+    /// Keys under which seeds of rows become pads, one of each direction.
+    pub(crate) send_rows: Pads,
+    pub(crate) recv_rows: Pads,
     /// Tweaks of garbled gates.
     pub(crate) gates: Tweaks,
     /// This party's own randomness.
@@ -179,6 +182,7 @@ impl Session {
         };
         let hash = FixedKey::new(label(&session, b"hash"));
         let [send_pads, recv_pads] = per_direction(&session, party, b"pads").map(Pads::new);
+        let [send_rows, recv_rows] = per_direction(&session, party, b"rows").map(Pads::new);
         let gates = Tweaks::new(label(&session, b"gates"));
         let (rng, chunk) = (Prg::new(rng.block()), kind.default_chunk());
         let stock = Stock::new(send, recv);
@@ -189,6 +193,8 @@ impl Session {
             stock,
             send_pads,
             recv_pads,
+            send_rows,
+            recv_rows,
             gates,
             rng,
             kind,

@@ -15,9 +15,11 @@ mod power;
 pub(crate) mod product;
 mod relu;
 mod rescale;
+mod rows;
 mod selection;
 mod softmax;
 mod spline;
+mod stretched;
 mod tree;
 mod truncate;
 
@@ -44,6 +46,7 @@ pub use relu::{
     relu_within, relu_within_cost, Slope,
 };
 pub use rescale::{rescale, rescale_cost};
+pub use rows::{multiply_rows, multiply_rows_cost};
 pub use softmax::{softmax, softmax_cost, Softmax};
 pub use spline::{
     saturating_spline, saturating_spline_cost, spline, spline_cost, BasisSpec, Function, Interval, Pieces,

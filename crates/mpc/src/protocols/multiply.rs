@@ -32,23 +32,28 @@ impl Factor {
         Ok(Self { ring, range })
     }
 
+    /// The ring of its shares.
+    pub(super) fn ring(self) -> Ring {
+        self.ring
+    }
+
     /// Bits of the wrap-around that a product modulo 2^w needs.
-    fn excess(self, out: Ring) -> Option<Ring> {
+    pub(super) fn excess(self, out: Ring) -> Option<Ring> {
         out.bits().checked_sub(self.ring.bits()).and_then(|bits| Ring::new(bits).ok())
     }
 
     /// Added to the shares so that their sum is not negative: nothing where the wrap-around does not matter.
-    fn offset(self, out: Ring) -> u64 {
+    pub(super) fn offset(self, out: Ring) -> u64 {
         self.excess(out).map_or(0, |_| offset(self.range, self.ring))
     }
 }
 
 /// Values a pass: a term keeps a word and a block until its payload comes.
-fn pass_length(chunk: usize) -> usize {
+pub(super) fn pass_length(chunk: usize) -> usize {
     (chunk / 8).max(64).next_multiple_of(64)
 }
 
-fn check(x: Factor, y: Factor, out: Ring) -> Result<()> {
+pub(super) fn check(x: Factor, y: Factor, out: Ring) -> Result<()> {
     let limit = u64::from(x.ring.bits() + y.ring.bits());
     if u64::from(out.bits()) > limit {
         return Err(MpcError::Parameter { what: "bits of a product's ring", got: out.bits().into(), limit });
@@ -57,23 +62,28 @@ fn check(x: Factor, y: Factor, out: Ring) -> Result<()> {
 }
 
 /// This party's number X: x = X_0 + X_1 - u*2^l. Also the shifted share x', whose bits choose: X = x' - offset at the first party.
-struct Number {
+pub(super) struct Number {
     shifted: Vec<u64>,
     offset: u64,
 }
 
 impl Number {
-    fn new(s: &Session, values: &[u64], of: Factor, out: Ring) -> Self {
+    pub(super) fn new(s: &Session, values: &[u64], of: Factor, out: Ring) -> Self {
         let offset = if s.is_first() { of.offset(out) } else { 0 };
         Self { shifted: values.iter().map(|&v| of.ring.add(v, offset)).collect(), offset }
     }
 
-    fn value(&self, i: usize) -> u64 {
+    /// The shifted shares, whose bits choose.
+    pub(super) fn shifted(&self) -> &[u64] {
+        &self.shifted
+    }
+
+    pub(super) fn value(&self, i: usize) -> u64 {
         self.shifted[i].wrapping_sub(self.offset)
     }
 
     /// The values from `at` on.
-    fn values(&self, at: usize, out: &mut [u64]) {
+    pub(super) fn values(&self, at: usize, out: &mut [u64]) {
         for (o, v) in out.iter_mut().zip(&self.shifted[at..]) {
             *o = v.wrapping_sub(self.offset);
         }
@@ -139,7 +149,7 @@ fn pass(
 }
 
 /// Takes u * 2^l * `with` off `product`, u the wrap-around of the shifted shares.
-fn subtract_wrap(
+pub(super) fn subtract_wrap(
     s: &mut Session,
     x: &Number,
     of: Factor,
@@ -156,7 +166,7 @@ fn subtract_wrap(
 }
 
 /// XOR shares of the wrap-around of shares that have been shifted.
-fn wrap_around(s: &mut Session, shifted: &[u64], of: Factor) -> Result<Bits> {
+pub(super) fn wrap_around(s: &mut Session, shifted: &[u64], of: Factor) -> Result<Bits> {
     let n = shifted.len();
     if of.range == Range::Any {
         let planes = carry_planes(s, shifted, of.ring.bits());
@@ -169,13 +179,21 @@ fn wrap_around(s: &mut Session, shifted: &[u64], of: Factor) -> Result<Bits> {
     Ok(Bits::from_values(&tops).xor(&Bits::from_values(&both)))
 }
 
-fn wrap_cost(m: &mut CostModel, n: usize, of: Factor, out: Ring) {
-    let (Some(ring), Ok(one)) = (of.excess(out), Ring::new(1)) else { return };
+/// Cost of the wrap-around of n shares, where the product is wider.
+pub(super) fn wrap_around_cost(m: &mut CostModel, n: usize, of: Factor, out: Ring) {
+    let (Some(_), Ok(one)) = (of.excess(out), Ring::new(1)) else { return };
     match of.range {
         Range::Any => compare_planes_cost(m, of.ring.bits() as usize, n),
         _ => product::cost(m, n, [true, false], &[one]),
     }
-    mux_cost(m, n, ring);
+}
+
+/// Cost of [`subtract_wrap`].
+pub(super) fn wrap_cost(m: &mut CostModel, n: usize, of: Factor, out: Ring) {
+    wrap_around_cost(m, n, of, out);
+    if let Some(ring) = of.excess(out) {
+        mux_cost(m, n, ring);
+    }
 }
 
 /// Adds the exact traffic and rounds of [`multiply`] to the model, both directions.
@@ -247,14 +265,13 @@ fn twice_excess(of: Factor, out: Ring) -> Option<Ring> {
 
 /// Adds the exact traffic and rounds of [`square`] to the model, both directions.
 pub fn square_cost(m: &mut CostModel, n: usize, of: Factor, out: Ring) {
-    let (Ok(()), Ok(one)) = (check(of, of, out), Ring::new(1)) else { return };
+    if check(of, of, out).is_err() {
+        return;
+    }
     let terms = square_terms(of, out);
     for (_, n) in chunks(n, pass_length(m.chunk)) {
         if let Some(ring) = twice_excess(of, out) {
-            match of.range {
-                Range::Any => compare_planes_cost(m, of.ring.bits() as usize, n),
-                _ => product::cost(m, n, [true, false], &[one]),
-            }
+            wrap_around_cost(m, n, of, out);
             mux_cost(m, n, ring);
         }
         m.take([cross::demand(terms.len(), n), 0]);

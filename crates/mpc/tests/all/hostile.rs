@@ -97,9 +97,11 @@ fn functions_and_products_with_a_peer_that_sends_noise() {
     let fit = Spline::fit(&|x| Function::Tanh.at(x), (at, ring), 12, 0.002).unwrap();
     let rows = Softmax::fit(4, (ring, Ring::new(16).unwrap(), 8), 10, 0.002).unwrap();
     let factor = Factor::new(ring, Range::Any).unwrap();
+    let narrow = Factor::new(Ring::new(16).unwrap(), Range::Any).unwrap();
     let all = |s: &mut Session| -> Result<Vec<u64>> {
         let x: Vec<u64> = (0..100).map(|v| (v * 10_007) & 0xf_ffff).collect();
         let mut out = multiply(s, (&x, factor), (&x, factor), ring)?;
+        out.extend(multiply_rows(s, (&x, factor), (&[5, 0xffff, 1 << 15, 77], narrow), ring)?);
         for holder in [Party::Zero, Party::One] {
             out.extend(spline(s, (&x, ring), &fit.shape, Some(&fit.pieces), holder, ring)?);
         }

@@ -76,6 +76,32 @@ fn squares_of_every_value_and_share() {
     }
 }
 
+/// Rows of every value and share of x for every value and share of y.
+#[test]
+fn rows_of_every_value_and_share() {
+    for (l, m) in [(3, 3), (4, 3), (3, 4)] {
+        for range in RANGES {
+            let (x, y) = (all_shares(range, l), all_shares(range, m));
+            let (fx, fy) = (Factor::new(ring(l), range).unwrap(), Factor::new(ring(m), range).unwrap());
+            for w in [1, 3, 4, 5, l + m] {
+                let r = run(OtKind::SoftSpoken, 1 << 17, |s| {
+                    let [a, b] = side(s, &y, &x);
+                    let factors: Vec<u64> = a.chunks_exact(x.len()).map(|row| row[0]).collect();
+                    multiply_rows(s, (&b, fx), (&factors, fy), ring(w)).unwrap()
+                });
+                let rows = (y.len(), x.len());
+                let cost =
+                    predict(OtKind::SoftSpoken, 1 << 17, |c| multiply_rows_cost(c, rows, fx, fy, ring(w)));
+                assert_eq!(r.cost, cost, "{l} {m} {w} {range:?}");
+                for (i, got) in add(ring(w), &r.out).into_iter().enumerate() {
+                    let (x, y) = (x[i % x.len()], y[i / x.len()]);
+                    assert_eq!(got, ring(w).encode(x.0 * y.0), "{l} {m} {w} {range:?} {x:?} {y:?}");
+                }
+            }
+        }
+    }
+}
+
 fn fit(x: &mut [u64], l: u32, range: Range) {
     for v in x {
         *v = match range {
@@ -120,6 +146,49 @@ proptest! {
     }
 }
 
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(16))]
+    #[test]
+    fn rows_in_any_rings(
+        l in 3u32..=64, m in 3u32..=64, w in 1u32..=64, rows in 1usize..70, len in 1usize..1100, which in 0usize..9, seed in any::<u64>()
+    ) {
+        // Rows of one run, of several, and of pieces; many rows are short.
+        let (w, len) = (w.min(l + m), if rows > 4 { 1 + len / rows } else { len * rows });
+        let ranges = [RANGES[which / 3], RANGES[which % 3]];
+        let (mut x, mut y) = (values(rows * len, ring(l), seed.into()), values(rows, ring(m), u128::from(seed) + 1));
+        fit(&mut x, l, ranges[0]);
+        fit(&mut y, m, ranges[1]);
+        let (sx, sy) = (share(&x, ring(l), 3), share(&y, ring(m), 4));
+        let (fx, fy) = (Factor::new(ring(l), ranges[0]).unwrap(), Factor::new(ring(m), ranges[1]).unwrap());
+        let r = run(OtKind::Iknp, 4096, |s| {
+            let p = s.party().index();
+            multiply_rows(s, (&sx[p], fx), (&sy[p], fy), ring(w)).unwrap()
+        });
+        prop_assert_eq!(r.cost, predict(OtKind::Iknp, 4096, |c| multiply_rows_cost(c, (rows, len), fx, fy, ring(w))));
+        for (i, got) in add(ring(w), &r.out).into_iter().enumerate() {
+            let (a, b) = (ring(l).signed(x[i]), ring(m).signed(y[i / len]));
+            prop_assert_eq!(got, ring(w).reduce(a.wrapping_mul(b) as u64), "{} {}", a, b);
+        }
+    }
+}
+
+/// A row takes the OTs of one element, and no more payload than its elements.
+#[test]
+fn rows_take_the_transfers_of_their_factors() {
+    let (rows, len) = (128, 384);
+    let (x, y) = (Factor::new(ring(28), Range::Small).unwrap(), Factor::new(ring(19), Range::Small).unwrap());
+    let drawn = |cost: &dyn Fn(&mut CostModel)| {
+        let mut m = CostModel::new(OtKind::SILENT);
+        cost(&mut m);
+        (m.drawn()[0] + m.drawn()[1], m.cost().bytes())
+    };
+    let (stretched, bytes) = drawn(&|m| multiply_rows_cost(m, (rows, len), x, y, ring(28)));
+    let (each, more) = drawn(&|m| multiply_cost(m, rows * len, x, y, ring(28)));
+    // A 384th, and the wrap-around of the rows.
+    assert!(stretched * 300 < each, "{stretched} {each}");
+    assert!(bytes < more, "{bytes} {more}");
+}
+
 #[test]
 fn sixteen_bits_within_the_stated_bytes() {
     let n = 1 << 20;
@@ -151,6 +220,19 @@ fn wrong_arguments_are_errors() {
             multiply(s, (&[1], f), (&[1], f), ring(9)),
             Err(MpcError::Parameter { got: 9, limit: 8, .. })
         ));
+        assert!(matches!(
+            multiply_rows(s, (&[1, 2, 3], f), (&[1, 2], f), ring(4)),
+            Err(MpcError::Length { expected: 4, got: 3, .. })
+        ));
+        assert!(matches!(
+            multiply_rows(s, (&[1], f), (&[], f), ring(4)),
+            Err(MpcError::Length { expected: 0, got: 1, .. })
+        ));
+        assert!(matches!(
+            multiply_rows(s, (&[1], f), (&[1], f), ring(9)),
+            Err(MpcError::Parameter { got: 9, limit: 8, .. })
+        ));
+        assert!(multiply_rows(s, (&[], f), (&[1], f), ring(4)).unwrap().is_empty());
         assert!(matches!(square(s, &[1], f, ring(9)), Err(MpcError::Parameter { got: 9, limit: 8, .. })));
     });
 }

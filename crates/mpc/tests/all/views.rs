@@ -87,6 +87,9 @@ fn received_bytes_of_products_are_uniform_whatever_the_input() {
     for x in [values(N, ring, 5), vec![0; N]] {
         inspect(OtKind::SILENT, ring, &x, |s, x| multiply(s, (x, factor), (x, factor), wide).unwrap());
         inspect(OtKind::SILENT, ring, &x, |s, x| square(s, x, factor, wide).unwrap());
+        inspect(OtKind::SILENT, ring, &x, |s, x| {
+            multiply_rows(s, (x, factor), (&x[..x.len() / 32], factor), wide).unwrap()
+        });
     }
 }
 

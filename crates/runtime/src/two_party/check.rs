@@ -5,7 +5,7 @@
 //! plans with calibrated sums less than their weights allow: that is where a planner's knowledge of activations enters.
 
 use super::check_local::{moves, sum_pool, window};
-use super::elementwise::{Function, Product};
+use super::elementwise::Function;
 use super::flow::{exact_before_opening, liveness};
 use super::hard_swish::HardSwish;
 use super::matrix_product::Matrices;
@@ -13,6 +13,7 @@ use super::memory::{self, Steps};
 use super::methods::{self, Wanted};
 use super::nonlinear;
 use super::plan::{Kind, Linear, Stage, TwoParty, TwoPartyPlan};
+use super::product::Product;
 use super::reach;
 use crate::plan::spec::{
     KindSpec, LinearSpec, PlanSpec, Protocol, Ranges, Reveal, Sign, StageKind, StageSpec, TwoPartySpec,

@@ -1,27 +1,23 @@
-//! Functions of one variable and products of two tensors on shares: their check, their run and their cost.
+//! Functions of one variable on shares: their check, their run and their cost.
 //!
 //! A function is a piecewise polynomial whose integers stand in the plan ([`hushnet_mpc::spline`]); the server holds its pieces. In front of it,
 //! arguments beyond an end that is not `inside` are clipped to it, which also gives what a rising end adds. A mirrored function takes the
-//! positive part and the magnitude of its argument from one comparison. A product is computed in the
-//! narrowest ring that holds it, by the bits of its narrower factor, and leaves for the ring of the shares as it is divided.
+//! positive part and the magnitude of its argument from one comparison.
 
-use super::check::{fault, holds, Fault, Shared};
+use super::check::{fault, Fault, Shared};
 use super::nonlinear::{At, OnShares};
 use super::reach;
-use super::shares::gather;
 use crate::plan::spec::{BasisFields, End, FormSpec, FunctionSpec};
-use crate::plan::{numbers, OpKind, Scope};
-use crate::program::Moves;
+use crate::plan::{numbers, Scope};
 use hushnet_mpc::{
-    self as mpc, BasisSpec, CostModel, Factor, Party, Pieces, Range, Result as Ran, Ring, Session, Shape,
-    ShapeSpec,
+    self as mpc, BasisSpec, CostModel, Party, Pieces, Result as Ran, Ring, Session, Shape, ShapeSpec,
 };
 use std::sync::Arc;
 
 /// Who holds the pieces of a function: the server.
 const HOLDER: Party = Party::Zero;
-/// Values of a function, and of a product, in one pass of its protocol.
-const PASSES: [u64; 2] = [1 << 18, 1 << 17];
+/// Values of a function in one pass of its protocol.
+const PASS: u64 = 1 << 18;
 /// Bytes that a term keeps between two messages.
 const BYTES_PER_TERM: u64 = 9;
 
@@ -36,24 +32,6 @@ pub struct Function {
     pub ends: [End; 2],
     /// Fractional bits that the result has beyond the argument.
     pub finer: u32,
-}
-
-/// A product of two tensors, checked.
-#[derive(Clone, Debug)]
-pub struct Product {
-    /// Its factors, each in the ring in which the product takes it; one of a square.
-    factors: Vec<Factor>,
-    rings: Vec<Ring>,
-    /// How the factors become as large as the result.
-    spread: Vec<Option<Arc<Moves>>>,
-    /// The ring that holds the product.
-    ring: Ring,
-    /// Whether no product is negative.
-    non_negative: bool,
-    /// Bits that are dropped.
-    bits: u32,
-    /// Elements of the result.
-    elements: usize,
 }
 
 fn shape_of(form: &FormSpec) -> Ran<Shape> {
@@ -234,7 +212,7 @@ impl Function {
     /// Bytes that its protocol keeps of so many values.
     pub(super) fn held(&self, values: u64) -> u64 {
         let terms = self.shape.products() as u64 + 8;
-        values.min(PASSES[0]).saturating_mul(terms * BYTES_PER_TERM)
+        values.min(PASS).saturating_mul(terms * BYTES_PER_TERM)
     }
 }
 
@@ -310,163 +288,5 @@ impl OnShares for Function {
             mpc::relu_within_cost(m, n * ends, at.ring, at.compared);
         }
         mpc::spline_cost(m, n, &self.shape, HOLDER, at.ring);
-    }
-}
-
-/// The shape in which two shapes meet, axis by axis from the last one on: of one size, or one of them has a single element there.
-fn broadcast([a, b]: [&Vec<usize>; 2]) -> Option<Vec<usize>> {
-    let rank = a.len().max(b.len());
-    let size =
-        |shape: &Vec<usize>, axis: usize| (axis + shape.len()).checked_sub(rank).map_or(1, |i| shape[i]);
-    let meet = |axis: usize| match (size(a, axis), size(b, axis)) {
-        (n, m) if n == m || m == 1 => Some(n),
-        (1, m) => Some(m),
-        _ => None,
-    };
-    (0..rank).map(meet).collect()
-}
-
-impl Product {
-    pub(super) fn check(
-        (bits, within): (u32, bool),
-        (x, y): (&Shared<'_>, &Shared<'_>),
-        to: &Shared<'_>,
-        (same, ring): (bool, Ring),
-    ) -> Result<Self, Fault> {
-        let fractions = i64::from(x.f) + i64::from(y.f);
-        if i64::from(to.f) > fractions || i64::from(to.f) < fractions - i64::from(bits) {
-            return fault(format!(
-                "{} and {} fraction bits cannot become {} by dropping {bits}",
-                x.f, y.f, to.f
-            ));
-        }
-        let operands = if same { vec![x] } else { vec![x, y] };
-        let shapes = [&x.tensor.shape, &y.tensor.shape];
-        if broadcast(shapes).as_ref() != Some(&to.tensor.shape) {
-            let detail = format!(
-                "shapes {:?} and {:?} do not meet in {:?} (axes from the last on, of one size or of one element)",
-                shapes[0], shapes[1], to.tensor.shape
-            );
-            return fault(detail);
-        }
-        let mut spread = Vec::new();
-        for operand in &operands {
-            let moves = || Moves::new(&OpKind::Broadcast {}, &[operand.tensor], to.tensor);
-            let alike = operand.tensor.elements == to.tensor.elements;
-            spread.push(if alike {
-                None
-            } else {
-                Some(Arc::new(moves().or_else(|e| fault(e.to_string()))?))
-            });
-        }
-        let non_negative = same || (x.non_negative && y.non_negative);
-        let sign = if non_negative { 1 } else { 2 };
-        let mut wide = (x.reach + y.reach + sign).max(3);
-        if within {
-            // Not narrower than what holds a factor.
-            wide = wide.min(to.reach.saturating_add(bits).saturating_add(sign).max(x.reach.max(y.reach) + 2));
-        }
-        let Ok(own) = Ring::new(wide) else {
-            return fault(format!(
-                "the product of values below 2^{} and 2^{} takes {wide} bits, rings have 64; give it fewer fraction bits",
-                x.reach, y.reach
-            ));
-        };
-        if bits == 0 {
-            holds(to, x.exact().zip(y.exact()).map(|(a, b)| a.saturating_mul(b)))?;
-        }
-        // Half of the ring is added where products may be negative, and leaves again divided.
-        let limit = own.bits() - 2;
-        if bits > limit {
-            return fault(format!(
-                "{bits} bits cannot be dropped from a product of {} (at most {limit})",
-                own.bits()
-            ));
-        }
-        let narrow = usize::from(!same && y.reach < x.reach);
-        let mut this = Self {
-            factors: Vec::new(),
-            rings: Vec::new(),
-            spread,
-            ring: own,
-            non_negative,
-            bits,
-            elements: to.tensor.elements,
-        };
-        for (index, operand) in operands.into_iter().enumerate() {
-            this.add(operand, index == narrow, ring)?;
-        }
-        Ok(this)
-    }
-
-    /// Adds a factor: the narrow one, whose bits choose, in as few bits as hold it, the other one in those of the product.
-    fn add(&mut self, of: &Shared<'_>, narrow: bool, ring: Ring) -> Result<(), Fault> {
-        let most = ring.bits().min(self.ring.bits());
-        let (spare, range) = if of.non_negative { (1, Range::NonNegative) } else { (2, Range::Small) };
-        let bits = if narrow { (of.reach + spare).clamp(3, most.max(3)) } else { most };
-        // A ring that is as wide as the shares may be half full.
-        let range =
-            if bits < of.reach + spare { reach::range(of.reach, ring).or_else(fault)? } else { range };
-        let held = Ring::new(bits).or_else(|e| fault(e.to_string()))?;
-        self.factors.push(Factor::new(held, range).or_else(|e| fault(e.to_string()))?);
-        self.rings.push(held);
-        Ok(())
-    }
-
-    /// Terms of its ladders, both directions together.
-    pub(super) fn terms(&self) -> u64 {
-        let bits = self.rings.iter().map(|r| u64::from(r.bits())).min().unwrap_or(0);
-        bits * self.rings.len() as u64
-    }
-
-    /// Elements of the result.
-    pub(super) fn elements(&self) -> u64 {
-        self.elements as u64
-    }
-
-    /// Whether no product is negative.
-    pub(super) fn non_negative(&self) -> bool {
-        self.non_negative
-    }
-
-    /// Bytes that its protocol keeps of so many values: copies of both factors, and the pass.
-    pub(super) fn held(&self, values: u64) -> u64 {
-        let pass = values.min(PASSES[1]).saturating_mul((self.terms() + 8) * BYTES_PER_TERM);
-        values.saturating_mul(32).saturating_add(pass)
-    }
-}
-
-impl OnShares for Product {
-    fn run(&self, s: &mut Session, x: &[&[u64]], at: &At) -> Ran<Vec<u64>> {
-        let first = s.party() == Party::Zero;
-        let factor = |index: usize| -> Vec<u64> {
-            let reduce = |v: &u64| self.rings[index].reduce(*v);
-            match &self.spread[index] {
-                None => x[index].iter().map(reduce).collect(),
-                Some(moves) => gather(&[x[index]], moves, at.images).iter().map(reduce).collect(),
-            }
-        };
-        let a = factor(0);
-        let mut product = match self.factors[..] {
-            [of] => mpc::square(s, &a, of, self.ring)?,
-            [of_a, of_b, ..] => mpc::multiply(s, (&a, of_a), (&factor(1), of_b), self.ring)?,
-            [] => Vec::new(),
-        };
-        let raised = if first && !self.non_negative { 1u64 << (self.ring.bits() - 2) } else { 0 };
-        product.iter_mut().for_each(|p| *p = self.ring.add(*p, raised));
-        let mut result = mpc::rescale(s, &product, (self.ring, self.bits), at.ring)?;
-        let back = raised >> self.bits;
-        result.iter_mut().for_each(|r| *r = at.ring.sub(*r, back));
-        Ok(result)
-    }
-
-    fn cost(&self, m: &mut CostModel, _: usize, at: &At) {
-        let n = self.elements * at.images;
-        match self.factors[..] {
-            [of] => mpc::square_cost(m, n, of, self.ring),
-            [a, b, ..] => mpc::multiply_cost(m, n, a, b, self.ring),
-            [] => {}
-        }
-        mpc::rescale_cost(m, n, (self.ring, self.bits), at.ring);
     }
 }

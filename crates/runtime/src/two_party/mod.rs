@@ -10,7 +10,7 @@
 //! |---|---|
 //! | what a plan may say | `check`, `check_local`, `plan`, `reach`, `flow` |
 //! | how a session runs, stage by stage | `handshake`, `client`, `server`, `shares` (what both parties do alike), `frames` (over sockets) |
-//! | how a stage is computed | `methods` (weights), `matrix_product` (two shared operands), `nonlinear` (comparisons), `elementwise`, `hard_swish` (functions) |
+//! | how a stage is computed | `methods` (weights), `matrix_product` (two shared operands), `nonlinear` (comparisons), `elementwise`, `hard_swish` (functions), `product` |
 //! | what it costs | `cost` (bytes, rounds), `work` (processor time), `memory`, `network` |
 //! | what is kept | `stored` (the client's set-ups), `prepared` (the server's preparations), `units` (both parties' shares of prepared inferences) |
 //! | what was measured | `trace`, `meter` |
@@ -32,6 +32,7 @@ pub mod network;
 mod nonlinear;
 pub mod plan;
 pub mod prepared;
+mod product;
 mod reach;
 pub mod server;
 mod shares;

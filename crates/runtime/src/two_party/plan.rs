@@ -1,9 +1,10 @@
 //! The checked two-party plan.
 
-use super::elementwise::{Function, Product};
+use super::elementwise::Function;
 use super::hard_swish::HardSwish;
 use super::matrix_product::Matrices;
 use super::methods::{Method, Placed};
+use super::product::Product;
 use crate::plan::spec::{PlanSpec, Protocol, Reveal, Trust};
 use crate::plan::{self, Checked, Files, GeometrySpec, LinearWeights, Model, Plan, PlanError, PlanOptions};
 use crate::program::Moves;

@@ -5,7 +5,7 @@ use super::networks::verify;
 use super::views::{byte, correlation, deviation, options, received};
 use super::*;
 use crate::plan::spec::End;
-use crate::two_party::{fit, predict};
+use crate::two_party::{fit, predict, work};
 use hushnet_mpc::{Function, OtKind};
 use serde_json::{json, Value};
 
@@ -260,6 +260,54 @@ fn a_product_within_its_result_takes_the_ring_of_the_result() {
     let inputs = random_inputs(&mut net, &plan, 3);
     let run = run(&plan, &inputs, 3, TwoPartyOptions::default()).unwrap();
     verify(&net, &plan, &inputs, 3, &run);
+}
+
+/// The product of two inputs of any two shapes that meet, opened.
+fn broadcast(shapes: [&[usize]; 3], seed: u64) -> Net {
+    let mut net = Net::new(30, seed);
+    let x = net.input("x", shapes[0], 4, 63);
+    let y = net.input("y", shapes[1], 3, 31);
+    let product = net.product(x, y, shapes[2], 3);
+    let o = net.truncate(product, 2, "any", true);
+    net.open("out", o);
+    net
+}
+
+/// Rows at the end, at the beginning, in the middle and apart; of either factor or both; for several images.
+#[test]
+fn factors_of_rows_are_right_wherever_the_rows_lie() {
+    let shapes: [[&[usize]; 3]; 7] = [
+        [&[3, 20], &[3, 1], &[3, 20]],
+        [&[1, 3], &[20, 3], &[20, 3]],
+        [&[2, 18, 3], &[2, 1, 3], &[2, 18, 3]],
+        [&[2, 3, 4, 5], &[1, 3, 1, 1], &[2, 3, 4, 5]],
+        [&[19, 1], &[1, 21], &[19, 21]],
+        [&[1], &[1100], &[1100]],
+        [&[4, 5], &[4, 1], &[4, 5]],
+    ];
+    for (seed, shapes) in shapes.into_iter().enumerate() {
+        let mut net = broadcast(shapes, seed as u64);
+        let plan = plan_of(&net).unwrap();
+        let inputs = random_inputs(&mut net, &plan, 3);
+        let options = TwoPartyOptions { group: Some(2), ..TwoPartyOptions::default() };
+        let run = run(&plan, &inputs, 3, options).unwrap();
+        verify(&net, &plan, &inputs, 3, &run);
+    }
+}
+
+/// From 16 elements on: the wrap-around of a row's factor is a term of its ladder, so two rounds are spared, and a message is a payload and little else.
+#[test]
+fn factors_of_rows_choose_once_a_row() {
+    let cost = |len: usize| {
+        let plan = plan_of(&broadcast([&[64, len], &[64, 1], &[64, len]], 1)).unwrap();
+        let at = plan.stages().iter().position(|s| matches!(s.kind, Kind::Product(_))).unwrap();
+        let layers = Layers::new(&plan).unwrap();
+        let stage = predict(&plan, &layers, OtKind::SoftSpoken, 1).stages[at];
+        (stage.rounds, stage.bytes() as f64 / (64 * len) as f64, work(&plan)[at].multiplied)
+    };
+    let ((rounds, bytes, terms), (more_rounds, more_bytes, more_terms)) = (cost(16), cost(15));
+    assert_eq!(rounds + 2, more_rounds);
+    assert!(1.5 * bytes < more_bytes && 3 * terms < more_terms, "{bytes} {more_bytes}, {terms} {more_terms}");
 }
 
 /// What either party receives in these stages is uniform, and no share follows its value, whether inputs are all equal or random.
