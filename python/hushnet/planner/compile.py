@@ -15,6 +15,7 @@ from ..graph import Graph, Linear
 from ..options import READING, ClientAided, FixedPoint, Inputs, NonInteractive, Options, TwoParty, made
 from ..plan import Plan, PlanError, RangeError
 from ..reference.float import evaluate
+from ..reference.threads import one_thread
 from .assemble import Assembly, Request
 from .check import check_graph
 from .cost import UnitCosts
@@ -73,6 +74,7 @@ def compile(graph: Graph, *, trust: str = "client-aided", classes: Collection[st
     return plan(graph, made(trust, given), classes)
 
 
+@one_thread()
 def plan(graph: Graph, asked: Options, classes: Collection[str] = ()) -> Plan:
     """The plan of a graph by checked options.
 
