@@ -37,18 +37,23 @@ def add_bias(geometry: Geometry, y: Array, bias: Array) -> Array:
 
 
 def windows(geometry: Geometry, x: Array, count: int, random: np.random.Generator) -> Array:
-    """What single results are sums over, as ``[vectors, groups, inputs]`` in the order of a row of weights.
+    """What single results are sums over, as binary32 ``[vectors, groups, inputs]`` in the order of a row of weights.
 
     Of a dense layer one vector an image; of a convolution ``count`` windows at random places of random images.
     """
     if geometry["type"] == "dense":
-        return x.reshape(x.shape[0], 1, -1)
+        return x.reshape(x.shape[0], 1, -1).astype(np.float32)
     (kh, kw), (sh, sw), (dh, dw) = geometry["kernel"], geometry["stride"], geometry["dilation"]
     _, out_h, out_w = geometry["output"]
     image, row, column = (random.integers(0, n, count) for n in (x.shape[0], out_h, out_w))
-    padded = _padded(geometry, x)
-    taps = [padded[image, :, row * sh + i * dh, column * sw + j * dw] for i in range(kh) for j in range(kw)]
-    return np.stack(taps, axis=2).reshape(count, geometry["groups"], -1)
+    padded = _padded(geometry, x).transpose(0, 2, 3, 1)
+    found = np.empty((count, padded.shape[3], kh * kw), dtype=np.float32)
+    if padded.size <= found.size:
+        # channels of a place beside one another
+        padded = np.ascontiguousarray(padded, dtype=np.float32)
+    for tap in range(kh * kw):
+        found[:, :, tap] = padded[image, row * sh + tap // kw * dh, column * sw + tap % kw * dw]
+    return found.reshape(count, geometry["groups"], -1)
 
 
 def row_norms(weight: Array) -> tuple[Array, Array]:
