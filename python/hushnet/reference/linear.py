@@ -5,6 +5,7 @@ Integer sums are exact in binary64 matrix products while every partial sum stays
 
 from __future__ import annotations
 
+import itertools
 from typing import Any
 
 import numpy as np
@@ -13,6 +14,8 @@ Array = np.ndarray
 Geometry = dict[str, Any]
 
 IM2COL_BYTES = 128 << 20
+# elements of depthwise results at a time: they stay in a core's cache
+BLOCK = 1 << 15
 
 
 def geometry_shapes(geometry: Geometry) -> tuple[tuple[int, ...], tuple[int, ...], tuple[int, ...]]:
@@ -86,10 +89,10 @@ def _convolve(geometry: Geometry, weight: Array, x: Array) -> Array:
     dtype = np.result_type(weight, x)
     out = np.zeros((batch, out_c, out_h, out_w), dtype=dtype)
     if in_c == groups and out_c == groups:
-        _taps(geometry, weight, padded, out, depthwise=True)
+        _depthwise(geometry, weight, padded, out)
         return out
     if per_image > IM2COL_BYTES:
-        _taps(geometry, weight, padded, out, depthwise=False)
+        _taps(geometry, weight, padded, out)
         return out
     chunk = max(1, IM2COL_BYTES // max(1, per_image))
     rows = weight.reshape(groups, out_c // groups, -1).astype(dtype)
@@ -111,16 +114,22 @@ def _tap(geometry: Geometry, padded: Array, i: int, j: int) -> Array:
     return padded[:, :, rows, columns]
 
 
-def _taps(geometry: Geometry, weight: Array, padded: Array, out: Array, *, depthwise: bool) -> None:
+def _depthwise(geometry: Geometry, weight: Array, padded: Array, out: Array) -> None:
+    batch, channels, out_h, out_w = out.shape
+    step = max(1, BLOCK // max(1, out_h * out_w))
+    images = max(1, step // max(1, channels))
+    taps = [(i, j, _tap(geometry, padded, i, j)) for i, j in np.ndindex(*geometry["kernel"])]
+    for image, begin in itertools.product(range(0, batch, images), range(0, channels, step)):
+        part = slice(begin, begin + step)
+        here = slice(image, image + images), part
+        for i, j, view in taps:
+            out[here] += view[here] * weight[part, 0, i, j].reshape(-1, 1, 1)
+
+
+def _taps(geometry: Geometry, weight: Array, padded: Array, out: Array) -> None:
     batch, out_c, out_h, out_w = out.shape
     groups = geometry["groups"]
-    kh, kw = geometry["kernel"]
-    for i in range(kh):
-        for j in range(kw):
-            view = _tap(geometry, padded, i, j)
-            if depthwise:
-                out += view * weight[:, 0, i, j].reshape(-1, 1, 1)
-                continue
-            rows = weight[:, :, i, j].reshape(groups, out_c // groups, -1).astype(out.dtype)
-            columns = view.astype(out.dtype).reshape(batch, groups, -1, out_h * out_w)
-            out += np.matmul(rows, columns).reshape(out.shape)
+    for i, j in np.ndindex(*geometry["kernel"]):
+        rows = weight[:, :, i, j].reshape(groups, out_c // groups, -1).astype(out.dtype)
+        columns = _tap(geometry, padded, i, j).astype(out.dtype).reshape(batch, groups, -1, out_h * out_w)
+        out += np.matmul(rows, columns).reshape(out.shape)
