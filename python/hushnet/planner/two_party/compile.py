@@ -123,7 +123,7 @@ class _Planner:
         self.name, self.outputs = made.name, made.outputs
         self.weight_bits, self.activation_bits = weight_bits, activation_bits
         self.steps, self.columns, self.far = made.steps, made.columns, made.far
-        self.weights = Weights(weight_bits, made.moments)
+        self.weights = Weights(weight_bits, made.moments, made.rounded)
         self.units: dict[int, float] = {}
         self.opened: dict[str, float] = {}
         unit_costs = None if settings.unit_costs is None else str(settings.unit_costs)

@@ -30,6 +30,7 @@ from .regions import Regions, clipped_again, split
 from .rows import narrow_rows, recognised, settled
 from .steps import Step, to_steps
 from .variance import centred
+from .weights import Kept
 
 Array = np.ndarray
 
@@ -48,6 +49,7 @@ class Prepared:
         columns: centres of columns that count each by itself, by output.
         far: of opened targets that lie far from zero, bits that they have in common, by tensor.
         picked: the methods of all layers by what they follow from, as plans of the graph find them.
+        rounded: integer weights of the layers, as plans of the graph make them.
     """
 
     name: str
@@ -61,6 +63,7 @@ class Prepared:
     columns: dict[str, Array] = field(default_factory=dict)
     far: dict[str, int] = field(default_factory=dict)
     picked: dict[tuple[object, ...], dict[int, dict[str, Pick]]] = field(default_factory=dict)
+    rounded: Kept = field(default_factory=dict)
 
 
 def prepare(
