@@ -99,9 +99,11 @@ def _convolve(geometry: Geometry, weight: Array, x: Array) -> Array:
     for start in range(0, batch, chunk):
         # one product a group for all images of the chunk: threads of BLAS meet once, not at every image
         part = padded[start : start + chunk].astype(dtype, copy=False).transpose(1, 0, 2, 3)
-        taps = [_tap(geometry, part, i, j) for i in range(kh) for j in range(kw)]
-        columns = np.stack(taps, axis=1).reshape(groups, -1, part.shape[1] * out_h * out_w)
-        found = np.matmul(rows, columns).reshape(out_c, -1, out_h, out_w)
+        columns = np.empty((in_c, kh * kw, part.shape[1], out_h, out_w), dtype=dtype)
+        for tap in range(kh * kw):
+            columns[:, tap] = _tap(geometry, part, tap // kw, tap % kw)
+        found = np.matmul(rows, columns.reshape(groups, -1, part.shape[1] * out_h * out_w))
+        found = found.reshape(out_c, -1, out_h, out_w)
         out[start : start + chunk] = found.transpose(1, 0, 2, 3)
     return out
 

@@ -220,9 +220,9 @@ class _Planner:
         weight_bytes = sum(w.nbytes for w in chosen.fixed.weights.values())
         batched = [s["name"] for s in document["stages"] if s["kind"] == "linear" and s["method"] == "batch"]
         images = self.chooser.images(chosen.ring_degree) if batched else 1
-        told = nonlinear.choose(document, self.unit, self.settings.network, images, self.settings.nonlinear)
+        told, found = nonlinear.choose(document, self.unit, self.settings.network, images, self.settings.nonlinear)
         document["predicted"] = {
-            **cost.predicted(document, weight_bytes, self.unit, self.settings.network, images),
+            **cost.predicted(document, weight_bytes, self.unit, self.settings.network, images, found),
             "nonlinear": told,
         }
         if batched:

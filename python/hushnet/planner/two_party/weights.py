@@ -68,12 +68,13 @@ class Weights:
         self.bits, self.moments = bits, moments
         self.rounded: Kept = {} if rounded is None else rounded
         self.kept: dict[tuple[str, float, int], Quantised] = {}
+        self.biases: dict[str, float] = {}
         self.fewer: dict[str, int] = {}
 
     def fork(self) -> Weights:
         """The same, with decisions of its own on fewer bits."""
         other = Weights(self.bits, self.moments, self.rounded)
-        other.kept, other.fewer = self.kept, dict(self.fewer)
+        other.kept, other.biases, other.fewer = self.kept, self.biases, dict(self.fewer)
         return other
 
     def finer(self, layer: Linear, gain: float, fine: int, bits: int) -> bool:
@@ -95,6 +96,12 @@ class Weights:
             return self.fewer[layer.output]
         alone = layer.weight.size == layer.weight.shape[0]
         return min(self.bits + DIAGONAL_BITS, MOST_WEIGHT_BITS) if alone else self.bits
+
+    def bias(self, layer: Linear) -> float:
+        """The largest absolute value of a layer's bias."""
+        if layer.output not in self.biases:
+            self.biases[layer.output] = float(np.abs(layer.bias).max(initial=0.0))
+        return self.biases[layer.output]
 
     def lower(self, layer: Linear) -> None:
         """A bit less for a layer."""
