@@ -113,7 +113,8 @@ def files(count: int, *, seed: int = 0) -> list[tuple[str, bytes]]:
     order = {suffix: [paths[i] for i in rng.permutation(len(paths))] for suffix, paths in kinds.items()}
     turn = 0
     while len(found) < count and any(len(paths) > turn for paths in order.values()):
-        found += [(path.name, read_file(path)) for paths in order.values() if len(paths) > turn and (path := Path(paths[turn]))]
+        chosen = [paths[turn] for paths in order.values() if len(paths) > turn]
+        found += [(os.path.basename(path), read_file(path)) for path in chosen]
         turn += 1
     if len(found) < count:
         raise DataError(
