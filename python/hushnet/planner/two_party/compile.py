@@ -27,7 +27,7 @@ from .client import Writer
 from .errors import Propagation
 from .methods import ROWS, Asked, Chooser
 from .opened import Tail, carry
-from .prepared import Prepared, prepare
+from .prepared import Prepared, prepare, rounded_otherwise
 from .reach import write_reaches
 from .regions import whole_numbers
 from .search import Chosen, Search
@@ -67,7 +67,12 @@ def compile_two_party(
     kept = {} if kept is None else kept
     fed = settings.rounding == "feedback" and samples is not None
     if fed not in kept:
-        kept[fed] = prepare(graph, samples, settings, Moments() if fed else None, classes)
+        moments, other = Moments() if fed else None, kept.get(not fed)
+        kept[fed] = (
+            prepare(graph, samples, settings, moments, classes)
+            if other is None
+            else rounded_otherwise(other, samples, settings, moments)
+        )
     made = kept[fed]
     graph, ranges = made.graph, made.ranges
     planner = _Planner(made, settings, weight_bits, None if activation_bits == "auto" else int(activation_bits))

@@ -122,6 +122,15 @@ def prepare(
     return Prepared(name, output_names, graph, shared, regions, ranges, moments, steps, columns, far)
 
 
+def rounded_otherwise(
+    made: Prepared, samples: dict[str, Array] | None, settings: TwoParty, moments: Moments | None
+) -> Prepared:
+    """What is prepared, for plans that round weights in the other way: all but moments and weights is the same."""
+    if moments is not None and samples is not None:
+        from_calibration(made.graph, samples, settings.margin, settings.input_range, watch=moments.watch)
+    return replace(made, moments=moments, rounded={})
+
+
 def _reach(graph: Graph, samples: dict[str, Array] | None, margin: float, declared: InputRanges) -> Mapping[str, float]:
     """The largest absolute value of every tensor; nothing where neither data nor declared ranges bound them all."""
     if samples is not None:
