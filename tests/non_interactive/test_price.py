@@ -53,12 +53,12 @@ def test_no_schedule_of_the_grid_that_holds_the_precision_is_cheaper(
         p = planner(batch, units, monkeypatch)
         chosen = p.search()
         assert chosen.packing == ("real" if batch == 4096 else "conjugate-invariant") and chosen.images == batch
-        assert chosen.error[0] + p.drift(chosen) <= p.target
+        assert chosen.error[0] + p.drift(chosen) <= p.target()
         if units is cost.NARROW:
             assert max(map(math.log2, chosen.data_primes)) <= 32, "a third digit for words that two would hold"
         for scales in list(p.grid())[::5]:
             for other in p.rings(scales):
-                if p.secure(other) and other.error[0] + p.drift(other) <= p.target and p.exact(other) is not None:
+                if p.secure(other) and other.error[0] + p.drift(other) <= p.target() and p.exact(other) is not None:
                     assert p.price(chosen) <= p.price(other)
 
 

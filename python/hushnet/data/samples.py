@@ -8,6 +8,7 @@ import gzip
 import io
 import json
 import lzma
+import os
 import pickle
 import sqlite3
 import sysconfig
@@ -102,16 +103,18 @@ def read_file(path: str | Path) -> bytes:
 def files(count: int, *, seed: int = 0) -> list[tuple[str, bytes]]:
     """Files of many types with names: first those that are written here, then the machine's own, kind after kind."""
     found = [(name, make()) for name, make in _MADE.items()]
-    kinds: dict[str, list[Path]] = {suffix: [] for suffix in SUFFIXES}
+    kinds: dict[str, list[str]] = {suffix: [] for suffix in SUFFIXES}
     for root in dict.fromkeys(sysconfig.get_paths()[key] for key in ("stdlib", "platstdlib", "purelib", "platlib")):
-        for path in sorted(Path(root).rglob("*")):
-            if path.suffix in kinds and path.is_file() and path.stat().st_size >= 64:
-                kinds[path.suffix].append(path)
+        named = (os.path.join(at, name) for at, _, names in os.walk(root) for name in names)
+        for path in sorted((p for p in named if os.path.splitext(p)[1] in kinds), key=lambda p: p.split(os.sep)):
+            if os.path.isfile(path) and os.path.getsize(path) >= 64:
+                kinds[os.path.splitext(path)[1]].append(path)
     rng = np.random.default_rng(seed)
     order = {suffix: [paths[i] for i in rng.permutation(len(paths))] for suffix, paths in kinds.items()}
     turn = 0
     while len(found) < count and any(len(paths) > turn for paths in order.values()):
-        found += [(paths[turn].name, read_file(paths[turn])) for paths in order.values() if len(paths) > turn]
+        chosen = [paths[turn] for paths in order.values() if len(paths) > turn]
+        found += [(os.path.basename(path), read_file(path)) for path in chosen]
         turn += 1
     if len(found) < count:
         raise DataError(

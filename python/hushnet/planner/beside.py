@@ -9,6 +9,7 @@ import numpy as np
 
 from ..graph import Graph
 from ..reference.float import evaluate
+from ..reference.threads import one_thread
 from .quality import likely
 
 Array = np.ndarray
@@ -18,6 +19,7 @@ _READ = (
 )
 
 
+@one_thread()
 def beside_file(
     document: dict[str, Any],
     graph: Graph,

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import copy
 from collections.abc import Collection, Mapping
 from dataclasses import replace
 from typing import Any
@@ -15,6 +14,7 @@ from ..graph import Graph, Linear
 from ..options import READING, ClientAided, FixedPoint, Inputs, NonInteractive, Options, TwoParty, made
 from ..plan import Plan, PlanError, RangeError
 from ..reference.float import evaluate
+from ..reference.threads import one_thread
 from .assemble import Assembly, Request
 from .check import check_graph
 from .cost import UnitCosts
@@ -73,6 +73,7 @@ def compile(graph: Graph, *, trust: str = "client-aided", classes: Collection[st
     return plan(graph, made(trust, given), classes)
 
 
+@one_thread()
 def plan(graph: Graph, asked: Options, classes: Collection[str] = ()) -> Plan:
     """The plan of a graph by checked options.
 
@@ -335,7 +336,6 @@ class _Planner:
         drafted = lowered.plan(
             "client-aided", "batch", name=self.name, producer=self.settings.producer, ring_degree=degree, notes=said
         )
-        drafted = Plan(_plain(drafted.document), drafted.weights)
         stages = {index: (node.name, node.output) for index, node in lowered.origin.items()}
         plan = self.assembled(drafted, stages, quantisation)
         return plan, lowered, predict(plan.document, lowered.origin, quantisation, ranges)
@@ -351,7 +351,7 @@ class _Planner:
         for engine, kind in (("batch", Assembly), ("packed", FewImages)):
             if wanted not in ("auto", engine):
                 continue
-            own = Plan(copy.deepcopy(drafted.document), drafted.weights)
+            own = Plan(_plain(drafted.document), drafted.weights)
             try:
                 kind(own, stages, quantisation, self.request).run()
                 made.append(Plan(_plain(own.document), own.weights))
@@ -487,8 +487,13 @@ def _spreads(spread: float, worst: float) -> dict[str, float]:
     return {"max_error": spread, "worst_error": worst, "propagated_error": spread}
 
 
+_LEAVES = frozenset({str, int, float, bool, type(None)})
+
+
 def _plain(value: Any) -> Any:
-    """NumPy scalars, arrays and tuples as what JSON has."""
+    """NumPy scalars, arrays and tuples as what JSON has; containers are copies."""
+    if type(value) in _LEAVES:
+        return value
     if isinstance(value, dict):
         return {k: _plain(v) for k, v in value.items()}
     if isinstance(value, (list, tuple)):

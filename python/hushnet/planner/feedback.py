@@ -64,13 +64,12 @@ class Moments:
         count = len(next(iter(values.values())))
         self.whole = start + count >= rows
 
-    def add(self, node: Linear, vectors: Array) -> None:
-        """Adds input vectors ``[vectors, groups, inputs]`` of a layer.
+    def add(self, node: Linear, x: Array) -> None:
+        """Adds input vectors ``x`` of a layer, binary32 ``[vectors, groups, inputs]``.
 
         Each counts the less, the longer it is beside the others: a few tokens of a transformer are fifty times as long
         as the rest, and without it roundings would suit these alone.
         """
-        x = vectors.astype(np.float32)
         power = np.square(x).sum(axis=(1, 2))
         counted = 1.0 / (1.0 + power / max(float(power.mean()), TINY))
         sums = self.sums.setdefault(node.output, [])

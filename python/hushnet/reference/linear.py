@@ -5,6 +5,7 @@ Integer sums are exact in binary64 matrix products while every partial sum stays
 
 from __future__ import annotations
 
+import itertools
 from typing import Any
 
 import numpy as np
@@ -13,6 +14,8 @@ Array = np.ndarray
 Geometry = dict[str, Any]
 
 IM2COL_BYTES = 128 << 20
+# elements of depthwise results at a time: they stay in a core's cache
+BLOCK = 1 << 15
 
 
 def geometry_shapes(geometry: Geometry) -> tuple[tuple[int, ...], tuple[int, ...], tuple[int, ...]]:
@@ -37,18 +40,23 @@ def add_bias(geometry: Geometry, y: Array, bias: Array) -> Array:
 
 
 def windows(geometry: Geometry, x: Array, count: int, random: np.random.Generator) -> Array:
-    """What single results are sums over, as ``[vectors, groups, inputs]`` in the order of a row of weights.
+    """What single results are sums over, as binary32 ``[vectors, groups, inputs]`` in the order of a row of weights.
 
     Of a dense layer one vector an image; of a convolution ``count`` windows at random places of random images.
     """
     if geometry["type"] == "dense":
-        return x.reshape(x.shape[0], 1, -1)
+        return x.reshape(x.shape[0], 1, -1).astype(np.float32)
     (kh, kw), (sh, sw), (dh, dw) = geometry["kernel"], geometry["stride"], geometry["dilation"]
     _, out_h, out_w = geometry["output"]
     image, row, column = (random.integers(0, n, count) for n in (x.shape[0], out_h, out_w))
-    padded = _padded(geometry, x)
-    taps = [padded[image, :, row * sh + i * dh, column * sw + j * dw] for i in range(kh) for j in range(kw)]
-    return np.stack(taps, axis=2).reshape(count, geometry["groups"], -1)
+    padded = _padded(geometry, x).transpose(0, 2, 3, 1)
+    found = np.empty((count, padded.shape[3], kh * kw), dtype=np.float32)
+    if padded.size <= found.size:
+        # channels of a place beside one another
+        padded = np.ascontiguousarray(padded, dtype=np.float32)
+    for tap in range(kh * kw):
+        found[:, :, tap] = padded[image, row * sh + tap // kw * dh, column * sw + tap % kw * dw]
+    return found.reshape(count, geometry["groups"], -1)
 
 
 def row_norms(weight: Array) -> tuple[Array, Array]:
@@ -81,19 +89,21 @@ def _convolve(geometry: Geometry, weight: Array, x: Array) -> Array:
     dtype = np.result_type(weight, x)
     out = np.zeros((batch, out_c, out_h, out_w), dtype=dtype)
     if in_c == groups and out_c == groups:
-        _taps(geometry, weight, padded, out, depthwise=True)
+        _depthwise(geometry, weight, padded, out)
         return out
     if per_image > IM2COL_BYTES:
-        _taps(geometry, weight, padded, out, depthwise=False)
+        _taps(geometry, weight, padded, out)
         return out
     chunk = max(1, IM2COL_BYTES // max(1, per_image))
     rows = weight.reshape(groups, out_c // groups, -1).astype(dtype)
     for start in range(0, batch, chunk):
         # one product a group for all images of the chunk: threads of BLAS meet once, not at every image
         part = padded[start : start + chunk].astype(dtype, copy=False).transpose(1, 0, 2, 3)
-        taps = [_tap(geometry, part, i, j) for i in range(kh) for j in range(kw)]
-        columns = np.stack(taps, axis=1).reshape(groups, -1, part.shape[1] * out_h * out_w)
-        found = np.matmul(rows, columns).reshape(out_c, -1, out_h, out_w)
+        columns = np.empty((in_c, kh * kw, part.shape[1], out_h, out_w), dtype=dtype)
+        for tap in range(kh * kw):
+            columns[:, tap] = _tap(geometry, part, tap // kw, tap % kw)
+        found = np.matmul(rows, columns.reshape(groups, -1, part.shape[1] * out_h * out_w))
+        found = found.reshape(out_c, -1, out_h, out_w)
         out[start : start + chunk] = found.transpose(1, 0, 2, 3)
     return out
 
@@ -106,16 +116,22 @@ def _tap(geometry: Geometry, padded: Array, i: int, j: int) -> Array:
     return padded[:, :, rows, columns]
 
 
-def _taps(geometry: Geometry, weight: Array, padded: Array, out: Array, *, depthwise: bool) -> None:
+def _depthwise(geometry: Geometry, weight: Array, padded: Array, out: Array) -> None:
+    batch, channels, out_h, out_w = out.shape
+    step = max(1, BLOCK // max(1, out_h * out_w))
+    images = max(1, step // max(1, channels))
+    taps = [(i, j, _tap(geometry, padded, i, j)) for i, j in np.ndindex(*geometry["kernel"])]
+    for image, begin in itertools.product(range(0, batch, images), range(0, channels, step)):
+        part = slice(begin, begin + step)
+        here = slice(image, image + images), part
+        for i, j, view in taps:
+            out[here] += view[here] * weight[part, 0, i, j].reshape(-1, 1, 1)
+
+
+def _taps(geometry: Geometry, weight: Array, padded: Array, out: Array) -> None:
     batch, out_c, out_h, out_w = out.shape
     groups = geometry["groups"]
-    kh, kw = geometry["kernel"]
-    for i in range(kh):
-        for j in range(kw):
-            view = _tap(geometry, padded, i, j)
-            if depthwise:
-                out += view * weight[:, 0, i, j].reshape(-1, 1, 1)
-                continue
-            rows = weight[:, :, i, j].reshape(groups, out_c // groups, -1).astype(out.dtype)
-            columns = view.astype(out.dtype).reshape(batch, groups, -1, out_h * out_w)
-            out += np.matmul(rows, columns).reshape(out.shape)
+    for i, j in np.ndindex(*geometry["kernel"]):
+        rows = weight[:, :, i, j].reshape(groups, out_c // groups, -1).astype(out.dtype)
+        columns = _tap(geometry, padded, i, j).astype(out.dtype).reshape(batch, groups, -1, out_h * out_w)
+        out += np.matmul(rows, columns).reshape(out.shape)

@@ -85,4 +85,8 @@ def sums(xs: Sequence[Array], shape: tuple[int, ...]) -> Array:
 def masking(fraction: float, shape: tuple[int, ...], units: np.random.Generator) -> Array:
     """Units of masking of results, of which this fraction has one."""
     off = units.random(shape) < fraction
-    return np.where(off, units.integers(0, 2, size=shape) * 2 - 1, 0)
+    found = units.integers(0, 2, size=shape)
+    found *= 2
+    found -= 1
+    found *= off
+    return found

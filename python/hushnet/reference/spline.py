@@ -15,6 +15,8 @@ Array = np.ndarray
 PLACE_BITS, FINE = 20, 14
 # fractional bits of an exponential's rate and of its values, and the terms of its series
 RATE_BITS, POWER_BITS, SERIES = 40, 31, 9
+# arguments at a time: what is computed of them stays in a core's cache
+BLOCK = 1 << 13
 
 
 def function(
@@ -47,24 +49,46 @@ def spline(
 ) -> Array:
     """Values of the piecewise polynomial at arguments of its interval."""
     segment = form["argument_bits"] - form["segments"]
-    fine, size = min(segment, PLACE_BITS), 1 << form["argument_bits"]
+    # the server's share, and what its low bits of the result round to: the middle, or drawn
+    held = lost = None
+    if units is not None:
+        held = units.integers(0, 1 << form["argument_bits"], size=x.shape).reshape(-1)
+        if form["shed"]:
+            lost = units.integers(0, 1 << form["shed"], size=x.shape).reshape(-1) + 1
+    columns, flat = np.ascontiguousarray(coefficients.T), x.reshape(-1)
+    found = np.empty_like(flat)
+    for begin in range(0, flat.size, BLOCK):
+        here = slice(begin, begin + BLOCK)
+        place = (1 << segment) >> 1 if held is None else held[here]
+        rounding = 1 << form["shed"] >> 1 if lost is None else lost[here]
+        found[here] = _values(form, orders, columns, flat[here], place, rounding)
+    return found.reshape(x.shape)
+
+
+def _values(
+    form: dict[str, Any], orders: list[int], columns: Array, x: Array, held: Array | int, rounding: Array | int
+) -> Array:
+    """Values at arguments of one axis, of which the server holds a share; ``rounding`` is added to what is shed."""
+    segment = form["argument_bits"] - form["segments"]
+    fine, inside = min(segment, PLACE_BITS), (1 << segment) - 1
     whole = (x - form["low"]) * form["multiplier"] + (1 << segment)
-    # the server's share of it
-    held: Any = (1 << segment) >> 1 if units is None else units.integers(0, size, size=x.shape)
-    asked = (whole - held) % size
-    place = (held & ((1 << segment) - 1)) >> (segment - fine)
-    piece = ((held >> segment) + (asked >> segment)) % (1 << form["segments"])
-    within = (asked & ((1 << segment) - 1)) >> form["dropped"]
+    asked = (whole - held) & ((1 << form["argument_bits"]) - 1)
+    place = (held & inside) >> (segment - fine)
+    piece = ((held >> segment) + (asked >> segment)) & ((1 << form["segments"]) - 1)
+    within = (asked & inside) >> form["dropped"]
     total = np.full_like(x, form["offset"])
     start, powers = 0, form.get("rate", 0) != 0
     # an exponential has no constant, and its shed bits leave no mean
     total -= powers and form["shed"] > 0
     for degree, order in enumerate(orders, int(powers)):
-        value = np.zeros_like(x)
-        for column in range(start + order, start - 1, -1):
-            value = ((value * place) >> fine) + coefficients[piece, column]
+        value = columns[start + order].take(piece)
+        for column in range(start + order - 1, start - 1, -1):
+            value *= place
+            value >>= fine
+            value += columns[column].take(piece)
         start += order + 1
-        value = (value + (1 << (FINE - 1))) >> FINE
+        value += 1 << (FINE - 1)
+        value >>= FINE
         if degree == 0:
             total += value << form["guard"]
             continue
@@ -75,7 +99,7 @@ def spline(
         else:
             factor = 2 * polynomial(form, degree, precision, within) + 1 - (1 << precision)
         total += nearest((value + basis["low"]) * factor, basis["shift"])
-    return (shed(total, form["shed"], units) - (form["offset"] >> form["shed"])) << form["lift"]
+    return (((total + rounding) >> form["shed"]) - (form["offset"] >> form["shed"])) << form["lift"]
 
 
 def polynomial(form: dict[str, Any], degree: int, precision: int, within: Array) -> Array:
@@ -112,10 +136,3 @@ def falling(form: dict[str, Any], precision: int, within: Array) -> Array:
 def nearest(value: Array, shift: int) -> Array:
     """``value / 2^shift``, rounded to the nearest."""
     return (value + (1 << shift >> 1)) >> shift
-
-
-def shed(value: Array, bits: int, units: np.random.Generator | None) -> Array:
-    """The result without its low bits: to the nearest, or up with the probability of what is dropped."""
-    if units is None or not bits:
-        return nearest(value, bits)
-    return (value + units.integers(0, 1 << bits, size=value.shape) + 1) >> bits

@@ -201,7 +201,11 @@ def _shift(x: Array, bits: int, units: np.random.Generator | None) -> Array:
     if units is None:
         return (x + (1 << bits >> 1)) >> bits
     # up with probability (remainder + 1) / 2^bits
-    return (x + units.integers(0, 1 << bits, size=x.shape) + 1) >> bits
+    found = units.integers(0, 1 << bits, size=x.shape)
+    found += x
+    found += 1
+    found >>= bits
+    return found
 
 
 def off_fraction(plan: Plan, stage: Stage) -> float:

@@ -75,13 +75,14 @@ def compile_batch(
     )
 
     beside = _beside(graph, samples, classes)
+    planner = None if packed else Planner(network, settings, images, batch)
 
     def make(more: int) -> Plan:
         aim = settings.precision_bits + more + beside
-        if packed:
+        if planner is None:
             plan = compile_packed(network, graph, images, name, batch, settings, replaced, aim)
         else:
-            schedule = Planner(network, settings, images, batch, aim).search()
+            schedule = planner.search(aim)
             plan = _Writer(graph, network, schedule, name, settings, replaced).plan(batch)
             plan = _finish(plan, network, schedule, images, settings, batch)
         return judged(plan, network, (original, graph), samples, settings, classes)

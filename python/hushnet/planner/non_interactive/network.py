@@ -529,15 +529,22 @@ def sign_changes(coefficients: Array, low: float, high: float) -> list[float]:
     if len(coefficients) < 2 or low >= high:
         return []
     edges = [low, *sign_changes(poly.polyder(coefficients), low, high), high]
-    found = []
+    falling, found = [float(c) for c in reversed(coefficients)], []
+
+    def value(x: float) -> float:
+        total = 0.0
+        for c in falling:
+            total = total * x + c
+        return total
+
     for a, b in itertools.pairwise(edges):
-        left, right = poly.polyval(a, coefficients), poly.polyval(b, coefficients)
+        left, right = value(a), value(b)
         if left == 0 or right == 0 or (left > 0) == (right > 0):
             if right == 0 and b < high:
                 found.append(b)
             continue
         while a < (middle := a + (b - a) / 2) < b:
-            a, b = (middle, b) if (poly.polyval(middle, coefficients) > 0) == (left > 0) else (a, middle)
+            a, b = (middle, b) if (value(middle) > 0) == (left > 0) else (a, middle)
         found.append(b)
     return found
 

@@ -9,8 +9,10 @@ second repeats the decisions with true primes and gives the exact scales.
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, field, replace
+from bisect import bisect_right
+from dataclasses import dataclass, field
 from functools import lru_cache
+from typing import Any
 
 import numpy as np
 
@@ -75,6 +77,12 @@ class Cipher:
         """Elements per image."""
         return math.prod(self.shape)
 
+    def but(self, **changes: Any) -> Cipher:
+        """Another one with some fields changed: ``dataclasses.replace`` is too slow for the many of a search."""
+        made = object.__new__(Cipher)
+        made.__dict__.update(self.__dict__, **changes)
+        return made
+
 
 @dataclass
 class Stage:
@@ -108,10 +116,18 @@ class Quantised:
 
 
 class Weights:
-    """Integer weights of layers by their bits, kept."""
+    """Integer weights of the layers of one network by their bits, kept."""
 
     def __init__(self) -> None:
         self.kept: dict[tuple[int, int], Quantised] = {}
+        self.by_scales: dict[tuple[int, int, int], dict[int, int]] = {}
+
+    def bits(self, network: Network, scales: Scales) -> dict[int, int]:
+        """:func:`weight_bits`."""
+        key = (scales.weight_bits, scales.more_bits, scales.fewer_bits)
+        if key not in self.by_scales:
+            self.by_scales[key] = weight_bits(network, scales)
+        return self.by_scales[key]
 
     def get(self, layer: Linear, bits: int) -> Quantised:
         """Weights as integers of at most ``bits`` bits; sums (weights 0, 1, -1) stay what they are."""
@@ -224,7 +240,7 @@ class Scheduler:
         self.out = Schedule(scales, ring_degree, complex_)
         self.at: dict[int, int] = {}
         self.names: set[str] = set()
-        self.bits = weight_bits(network, scales)
+        self.bits = weights.bits(network, scales)
 
     def run(self) -> Schedule:
         """The schedule; TooDeep when no primes of at most 50 bits do it."""
@@ -270,12 +286,13 @@ class Scheduler:
         return self.out.tensors[index]
 
     def tensor(self, c: Cipher) -> int:
-        """Adds a tensor under a name that no other has, and returns its index."""
+        """Adds a tensor, which is new, under a name that no other has, and returns its index."""
         name, number = c.name, 2
         while name in self.names:
             name, number = f"{c.name}.{number}", number + 1
         self.names.add(name)
-        self.out.tensors.append(replace(c, name=name))
+        c.name = name
+        self.out.tensors.append(c)
         return len(self.out.tensors) - 1
 
     def stage(self, kind: str, sources: tuple[int, ...], out: Cipher, **more: object) -> int:
@@ -300,8 +317,7 @@ class Scheduler:
             math.hypot(q.l2 / q.scale * x.drift[0], q.drift_l2 * x.usual),
             q.l1 / q.scale * x.drift[1] + q.drift_l1 * x.bound,
         )
-        out = replace(
-            x,
+        out = x.but(
             name=step.name,
             shape=target.shape,
             bound=bound,
@@ -357,8 +373,7 @@ class Scheduler:
             switching = self.noise.switching(self._ratio2(c))
             first = primes[:1]
             track = self.noise.down(c.track, first, 2, switching)  # type: ignore[arg-type]
-            out = replace(
-                c,
+            out = c.but(
                 name=f"{base}.relinearised",
                 parts=2,
                 dropped=c.dropped + len(first),
@@ -369,8 +384,8 @@ class Scheduler:
             c, primes = self.t(index), primes[1:]
         if primes:
             track = self.noise.down(c.track, primes, c.parts)  # type: ignore[arg-type]
-            out = replace(
-                c, name=f"{base}.rescaled", dropped=c.dropped + len(primes), scale=_divide(c.scale, primes), track=track
+            out = c.but(
+                name=f"{base}.rescaled", dropped=c.dropped + len(primes), scale=_divide(c.scale, primes), track=track
             )
             index = self.stage("rescale", (index,), out)
         return index
@@ -396,8 +411,7 @@ class Scheduler:
         drift = tuple(
             a * e + b * d + d * e for d, e, a, b in zip(x.drift, y.drift, (x.usual, x.bound), (y.usual, y.bound))
         )
-        out = replace(
-            x,
+        out = x.but(
             name=name,
             bound=bound,
             usual=x.usual * y.usual,
@@ -432,9 +446,7 @@ class Scheduler:
         constant = step.coefficients[0] if step.coefficients else 0.0
         if terms == [(step.degree, 1.0)] and constant == 0.0 and step.degree > 1:
             index = power(step.degree)
-            self.out.tensors[index] = replace(
-                self.t(index), bound=max(target.bound, 1e-6), usual=self.usual[step.target]
-            )
+            self.out.tensors[index] = self.t(index).but(bound=max(target.bound, 1e-6), usual=self.usual[step.target])
             return index
         return self.combine(
             [(power(k), c) for k, c in terms], constant, step.name, max(target.bound, 1e-6), self.usual[step.target]
@@ -480,8 +492,7 @@ class Scheduler:
             raise TooDeep
         track = self.noise.combine([(t.track, k) for t, k in zip(tensors, factors)], constant != 0.0)
         drift = [sum(abs(c) * t.drift[i] for t, (_, c) in zip(tensors, terms)) + off for i in range(2)]
-        out = replace(
-            tensors[0],
+        out = tensors[0].but(
             name=name,
             bound=bound,
             usual=usual,
@@ -523,11 +534,11 @@ class Scheduler:
         """The lowest level that every tensor's readers and its own size allow."""
         bits = [math.log2(q) for q in self.out.data_primes] or self.out.prime_bits
         count = len(bits)
-        sums = np.cumsum(bits)
+        sums = np.cumsum(bits).tolist()
         least = []
         for i, c in enumerate(self.out.tensors):
             natural = count - c.dropped
-            least.append(next((k + 1 for k in range(natural) if sums[k] > self.need(i)), natural))
+            least.append(min(bisect_right(sums, self.need(i)) + 1, natural))
         for stage in reversed(self.out.stages):
             before, after = (count - self.t(t).dropped for t in (stage.sources[0], stage.target))
             if before != after and stage.kind in ("relinearise", "rescale"):

@@ -13,7 +13,7 @@ from ...options import NonInteractive
 from . import primes as prime_table
 from .cost import predicted_seconds
 from .network import USUAL_IMAGES, Images, Network, some, usual_magnitudes
-from .schedule import Scales, Schedule, Scheduler, TooDeep, Weights, weight_bits
+from .schedule import Scales, Schedule, Scheduler, TooDeep, Weights
 from .steps import Linear, Polynomial
 
 SEEN_FACTOR = 1.5
@@ -28,23 +28,22 @@ class Planner:
     """Searches scales: the cheapest schedule that is precise enough and fits the security table."""
 
     def __init__(
-        self,
-        network: Network,
-        settings: NonInteractive,
-        samples: Images | None = None,
-        batch: int = 4096,
-        aim: float | None = None,
+        self, network: Network, settings: NonInteractive, samples: Images | None = None, batch: int = 4096
     ) -> None:
         self.network, self.settings, self.batch = network, settings, batch
-        aim = settings.precision_bits if aim is None else aim
         self.weights = Weights()
         self.usual = None if samples is None else usual_magnitudes(network, samples)
         self.samples = None if samples is None else some(samples, USUAL_IMAGES)
         self.drifts: dict[tuple[tuple[int, int], ...], float] = {}
+        self.schedules: dict[Scales, Schedule | None] = {}
         if self.samples is not None:
             self.exact_output = network.values(self.samples)[network.output]
-        self.target = GRANTED * 2.0**-aim * max(network.tensors[network.output].bound, 1e-6)
         self.degrees = prime_table.RING_DEGREES if settings.ring_degree is None else (settings.ring_degree,)
+
+    def target(self, aim: float | None = None) -> float:
+        """The error of a schedule for so many bits of precision, those of the settings where none are given."""
+        aim = self.settings.precision_bits if aim is None else aim
+        return GRANTED * 2.0**-aim * max(self.network.tensors[self.network.output].bound, 1e-6)
 
     def drift(self, schedule: Schedule) -> float:
         """What rounding weights does to the output.
@@ -53,7 +52,7 @@ class Planner:
         """
         if self.samples is None:
             return SEEN_FACTOR * schedule.tensors[schedule.output].drift[0]
-        bits = tuple(sorted(weight_bits(self.network, schedule.scales).items()))
+        bits = tuple(sorted(self.weights.bits(self.network, schedule.scales).items()))
         if bits not in self.drifts:
             by_target = dict(bits)
             steps = [
@@ -98,12 +97,13 @@ class Planner:
                         for more in (0, 3):
                             yield Scales(w, float(s - below), float(s), self.settings.lazy, more)
 
-    def search(self) -> Schedule:
-        """The cheapest schedule.
+    def search(self, aim: float | None = None) -> Schedule:
+        """The cheapest schedule for so many bits of precision, those of the settings where none are given.
 
         Raises:
             LimitError: no parameters of 128 bits carry the network, with the layers and their depth.
         """
+        target = self.target(aim)
         found: list[tuple[float, float, Schedule]] = []
         precise: tuple[float, Schedule] | None = None
         shallow = math.inf
@@ -113,12 +113,12 @@ class Planner:
             if not self.secure(schedule):
                 continue
             noise = schedule.error[0]
-            if precise is not None and noise > self.target and noise >= precise[0]:
+            if precise is not None and noise > target and noise >= precise[0]:
                 continue
             error = noise + self.drift(schedule)
             if precise is None or error < precise[0]:
                 precise = (error, schedule)
-            if error <= self.target:
+            if error <= target:
                 found.append((*self.price(schedule), schedule))
         found.sort(key=lambda f: f[:2])
         if precise is None:
@@ -132,7 +132,7 @@ class Planner:
         several += self.with_narrow(
             s
             for s in map(self.fitted, near)
-            if s is not None and self.secure(s) and s.error[0] + self.drift(s) <= self.target
+            if s is not None and self.secure(s) and s.error[0] + self.drift(s) <= target
         )
         last = [s for s in (precise[1], self.narrow(precise[1])) if s is not None]
         for schedule in [*sorted(several, key=self.price), *last]:
@@ -185,6 +185,12 @@ class Planner:
 
     def fitted(self, scales: Scales) -> Schedule | None:
         """The schedule at the smallest ring degree that keeps it secure (the largest where none does)."""
+        # searches with other aims try the same scales
+        if scales not in self.schedules:
+            self.schedules[scales] = self._fitted(scales)
+        return self.schedules[scales]
+
+    def _fitted(self, scales: Scales) -> Schedule | None:
         degree = self.degrees[0]
         schedule = self.at(scales, degree)
         while schedule is not None and not self.secure(schedule):

@@ -27,7 +27,7 @@ from .client import Writer
 from .errors import Propagation
 from .methods import ROWS, Asked, Chooser
 from .opened import Tail, carry
-from .prepared import Prepared, prepare
+from .prepared import Prepared, prepare, rounded_otherwise
 from .reach import write_reaches
 from .regions import whole_numbers
 from .search import Chosen, Search
@@ -67,7 +67,12 @@ def compile_two_party(
     kept = {} if kept is None else kept
     fed = settings.rounding == "feedback" and samples is not None
     if fed not in kept:
-        kept[fed] = prepare(graph, samples, settings, Moments() if fed else None, classes)
+        moments, other = Moments() if fed else None, kept.get(not fed)
+        kept[fed] = (
+            prepare(graph, samples, settings, moments, classes)
+            if other is None
+            else rounded_otherwise(other, samples, settings, moments)
+        )
     made = kept[fed]
     graph, ranges = made.graph, made.ranges
     planner = _Planner(made, settings, weight_bits, None if activation_bits == "auto" else int(activation_bits))
@@ -123,7 +128,7 @@ class _Planner:
         self.name, self.outputs = made.name, made.outputs
         self.weight_bits, self.activation_bits = weight_bits, activation_bits
         self.steps, self.columns, self.far = made.steps, made.columns, made.far
-        self.weights = Weights(weight_bits, made.moments)
+        self.weights = Weights(weight_bits, made.moments, made.rounded)
         self.units: dict[int, float] = {}
         self.opened: dict[str, float] = {}
         unit_costs = None if settings.unit_costs is None else str(settings.unit_costs)
@@ -220,9 +225,9 @@ class _Planner:
         weight_bytes = sum(w.nbytes for w in chosen.fixed.weights.values())
         batched = [s["name"] for s in document["stages"] if s["kind"] == "linear" and s["method"] == "batch"]
         images = self.chooser.images(chosen.ring_degree) if batched else 1
-        told = nonlinear.choose(document, self.unit, self.settings.network, images, self.settings.nonlinear)
+        told, found = nonlinear.choose(document, self.unit, self.settings.network, images, self.settings.nonlinear)
         document["predicted"] = {
-            **cost.predicted(document, weight_bytes, self.unit, self.settings.network, images),
+            **cost.predicted(document, weight_bytes, self.unit, self.settings.network, images, found),
             "nonlinear": told,
         }
         if batched:

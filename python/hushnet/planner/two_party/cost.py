@@ -406,15 +406,22 @@ def prepared(document: Document, found: Account) -> int:
 
 
 def predicted(
-    document: Document, weight_bytes: int, unit: dict[str, Any], network: str, images: int = 1
+    document: Document,
+    weight_bytes: int,
+    unit: dict[str, Any],
+    network: str,
+    images: int = 1,
+    found: Account | None = None,
 ) -> dict[str, Any]:
     """The plan's ``predicted``, errors left out: of ``images`` images that run together.
+
+    ``found`` are the document's costs, where they are known.
 
     Raises:
         PlanError: no such network.
     """
     chosen = link(network, unit)
-    found = account(document, unit, images)
+    found = found or account(document, unit, images)
     traffic, compute = found.total, found.compute
     client, server = memory(document, found, weight_bytes, unit)
     return {

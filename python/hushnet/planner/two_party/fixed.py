@@ -228,7 +228,7 @@ class Builder:
         ring = self.out.ring_bits
         most = max(BIAS_BITS, ring - BESIDE_BIAS) if ring <= WIDEST_RING else BIAS_BITS
         for layer in layers:
-            bias = float(np.abs(layer.bias).max(initial=0.0))
+            bias = self.weights.bias(layer)
             if bias > 0:
                 room = most + self.request.far.get(layer.output, 0)
                 fine = min(fine, room - math.frexp(bias)[1] - self.weights(layer, gain).frac_bits)

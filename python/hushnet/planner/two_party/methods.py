@@ -13,7 +13,7 @@ import json
 import math
 from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
@@ -345,8 +345,7 @@ class Chooser:
                 continue
             for price in BYTE_PRICES:
                 priced = {
-                    layer: [replace(w, seconds=w.seconds + price * w.bytes) for w in found]
-                    for layer, found in allowed.items()
+                    layer: [w.taking(w.seconds + price * w.bytes) for w in found] for layer, found in allowed.items()
                 }
                 candidates.append(self.fitted(priced, kept))
         for method in ROWS:
@@ -357,8 +356,11 @@ class Chooser:
                 and not any(self.over({n: w[0].name for n, w in only.items()}, kept).values())
             ):
                 singles.append(self.path(only))
-        restored = lambda picks: {n: replace(p, way=known.get((n, p.way.name), p.way)) for n, p in picks.items()}  # noqa: E731
-        told = [(restored(picks), *self.totals(restored(picks), ways)) for picks in [*candidates, *singles]]
+
+        def restored(picks: Mapping[str, Pick]) -> dict[str, Pick]:
+            return {n: Pick(known.get((n, p.way.name), p.way), p.runner_up, p.gap) for n, p in picks.items()}
+
+        told = [(picks, *self.totals(picks, ways)) for picks in map(restored, [*candidates, *singles])]
         alone = told[len(candidates) :]
         if alone:
             seconds, sent = min(t for _, t, _ in alone), min(b for _, _, b in alone)
@@ -477,7 +479,7 @@ def frugal(found: list[Way]) -> list[Way]:
     """
     known = [w for w in found if w.enters == RING]
     wasteful = {w.name for w in known if any(v.bytes < w.bytes and v.seconds <= ACCURACY * w.seconds for v in known)}
-    return [replace(w, seconds=ACCURACY * w.seconds * (1 + 1e-9)) if w.name in wasteful else w for w in found]
+    return [w.taking(ACCURACY * w.seconds * (1 + 1e-9)) if w.name in wasteful else w for w in found]
 
 
 class _Client(dict[str, Any]):

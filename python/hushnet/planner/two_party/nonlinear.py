@@ -26,10 +26,13 @@ def garbles(stage: dict[str, Any]) -> bool:
     return stage["kind"] in KINDS or (stage["kind"] == "reveal" and stage["what"] == "argmax")
 
 
-def choose(document: Document, unit: dict[str, Any], network: str, images: int, forced: str | None) -> dict[str, Any]:
+def choose(
+    document: Document, unit: dict[str, Any], network: str, images: int, forced: str | None
+) -> tuple[dict[str, Any], cost.Account | None]:
     """Writes ``protocol`` into the document's garbled stages.
 
-    Returns what the choice of every non-linear stage rests on, by name.
+    Returns what the choice of every non-linear stage rests on, by name, and the costs of the document as it is then,
+    where the choice needed them.
 
     A garbled circuit is taken where it saves more than unit costs can be wrong by, and where the whole, set-up
     included, gains by it.
@@ -40,19 +43,24 @@ def choose(document: Document, unit: dict[str, Any], network: str, images: int, 
     """
     stages = [i for i, s in enumerate(document["stages"]) if garbles(s)]
     if not stages:
-        return {}
+        return {}, None
     names = [document["stages"][i]["name"] for i in stages]
     if forced is not None:
         _write(document, set(stages) if forced == "garbled" else set())
-        return {name: {"choice": "forced"} for name in names}
+        return {name: {"choice": "forced"} for name in names}, None
     link = cost.link(network, unit)
     if link["bits_per_second"] is None:
         link = {**link, "bits_per_second": UNKNOWN_BANDWIDTH}
     accounts = [cost.account(_with(document, chosen), unit, images) for chosen in (set(), set(stages))]
     transfer, garbled = ([cost.seconds(s.ot, s.compute, link) for s in a.stages] for a in accounts)
     chosen = {i for i in stages if ACCURACY * garbled[i] < transfer[i]}
-    if chosen and _whole(cost.account(_with(document, chosen), unit, images), link) >= _whole(accounts[0], link):
-        chosen = set()
+    found = accounts[0]
+    if chosen:
+        mixed = cost.account(_with(document, chosen), unit, images)
+        if _whole(mixed, link) < _whole(found, link):
+            found = mixed
+        else:
+            chosen = set()
     _write(document, chosen)
     told = {}
     for i, name in zip(stages, names):
@@ -62,7 +70,7 @@ def choose(document: Document, unit: dict[str, Any], network: str, images: int, 
             "runner_up": PROTOCOLS[i not in chosen],
             "gap_seconds": (other - taken) / images,
         }
-    return told
+    return told, found
 
 
 def _write(document: Document, chosen: set[int]) -> None:

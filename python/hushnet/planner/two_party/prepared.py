@@ -30,6 +30,7 @@ from .regions import Regions, clipped_again, split
 from .rows import narrow_rows, recognised, settled
 from .steps import Step, to_steps
 from .variance import centred
+from .weights import Kept
 
 Array = np.ndarray
 
@@ -48,6 +49,7 @@ class Prepared:
         columns: centres of columns that count each by itself, by output.
         far: of opened targets that lie far from zero, bits that they have in common, by tensor.
         picked: the methods of all layers by what they follow from, as plans of the graph find them.
+        rounded: integer weights of the layers, as plans of the graph make them.
     """
 
     name: str
@@ -61,6 +63,7 @@ class Prepared:
     columns: dict[str, Array] = field(default_factory=dict)
     far: dict[str, int] = field(default_factory=dict)
     picked: dict[tuple[object, ...], dict[int, dict[str, Pick]]] = field(default_factory=dict)
+    rounded: Kept = field(default_factory=dict)
 
 
 def prepare(
@@ -117,6 +120,15 @@ def prepare(
         far = {t: bits for t, bits in distances(graph, exact, centres).items() if t in regions.opened}
     steps = to_steps(shared, regions)
     return Prepared(name, output_names, graph, shared, regions, ranges, moments, steps, columns, far)
+
+
+def rounded_otherwise(
+    made: Prepared, samples: dict[str, Array] | None, settings: TwoParty, moments: Moments | None
+) -> Prepared:
+    """What is prepared, for plans that round weights in the other way: all but moments and weights is the same."""
+    if moments is not None and samples is not None:
+        from_calibration(made.graph, samples, settings.margin, settings.input_range, watch=moments.watch)
+    return replace(made, moments=moments, rounded={})
 
 
 def _reach(graph: Graph, samples: dict[str, Array] | None, margin: float, declared: InputRanges) -> Mapping[str, float]:

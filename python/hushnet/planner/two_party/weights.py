@@ -38,22 +38,43 @@ class Quantised:
     noise: float | None = None
 
 
+@dataclass(frozen=True)
+class Rounded:
+    """Weights of a layer, times a scale, as integers.
+
+    ``zeros`` are zero bits at the end of all of them. ``rows``, ``shift`` and ``noise`` are those of :class:`Quantised`
+    in units of the integers.
+    """
+
+    integers: Array
+    zeros: int
+    rows: Array
+    shift: Array | float
+    noise: float | None
+
+
+# by layer, scale and bits
+Kept = dict[tuple[str, float, int], Rounded]
+
+
 class Weights:
     """Quantised weights by layer and gain, kept between attempts.
 
     ``fewer`` holds layers with fewer bits than asked for. With ``moments`` of what layers read, errors of rounding are
-    fed back; without, weights are rounded to nearest.
+    fed back; without, weights are rounded to nearest. ``rounded`` are kept for all who plan one graph.
     """
 
-    def __init__(self, bits: int, moments: Moments | None = None) -> None:
+    def __init__(self, bits: int, moments: Moments | None = None, rounded: Kept | None = None) -> None:
         self.bits, self.moments = bits, moments
+        self.rounded: Kept = {} if rounded is None else rounded
         self.kept: dict[tuple[str, float, int], Quantised] = {}
+        self.biases: dict[str, float] = {}
         self.fewer: dict[str, int] = {}
 
     def fork(self) -> Weights:
         """The same, with decisions of its own on fewer bits."""
-        other = Weights(self.bits, self.moments)
-        other.kept, other.fewer = self.kept, dict(self.fewer)
+        other = Weights(self.bits, self.moments, self.rounded)
+        other.kept, other.biases, other.fewer = self.kept, self.biases, dict(self.fewer)
         return other
 
     def finer(self, layer: Linear, gain: float, fine: int, bits: int) -> bool:
@@ -76,6 +97,12 @@ class Weights:
         alone = layer.weight.size == layer.weight.shape[0]
         return min(self.bits + DIAGONAL_BITS, MOST_WEIGHT_BITS) if alone else self.bits
 
+    def bias(self, layer: Linear) -> float:
+        """The largest absolute value of a layer's bias."""
+        if layer.output not in self.biases:
+            self.biases[layer.output] = float(np.abs(layer.bias).max(initial=0.0))
+        return self.biases[layer.output]
+
     def lower(self, layer: Linear) -> None:
         """A bit less for a layer."""
         self.fewer[layer.output] = self.of(layer) - 1
@@ -85,9 +112,8 @@ class Weights:
         bits = self.of(layer)
         key = (layer.output, gain, bits)
         if key not in self.kept:
-            exact = np.asarray(layer.weight, dtype=np.float64) * gain
             limit = 2 ** (bits - 1) - 1
-            top = float(np.abs(exact).max(initial=0.0))
+            top = float(np.abs(layer.weight).max(initial=0.0)) * gain
             fine = 0
             if top > 0:
                 fine = min(math.floor(math.log2(limit / top)), MOST_FRACTION)
@@ -95,20 +121,37 @@ class Weights:
                     fine += 1
                 while round(math.ldexp(top, fine)) > limit:
                     fine -= 1
-            scaled = np.ldexp(exact, fine)
-            fed = None if self.moments is None else self.moments.rounded(layer, scaled, limit)
-            values, shift, noise = np.rint(scaled), 0.0, None
-            if fed is not None:
-                values, shift, noise = fed[0], np.ldexp(fed[1], -fine) / gain, math.ldexp(fed[2], -fine) / gain
-            integers = values.astype(np.int16)
-            # zeros at the end of all of them say nothing, and cost the sums as many bits
-            idle = min(max(_zeros(integers) - KEPT_ZEROS, 0), max(fine, 0))
-            integers, fine = integers >> idle, fine - idle
-            if np.abs(integers).max(initial=0) <= np.iinfo(np.int8).max:
-                integers = integers.astype(np.int8)
-            flat = integers.reshape(integers.shape[0], -1)
-            self.kept[key] = Quantised(integers, fine, np.abs(flat.astype(np.int64)).sum(axis=1), shift, noise)
+            self.kept[key] = self._quantised(layer, gain, fine, bits)
         return self.kept[key]
+
+    def _quantised(self, layer: Linear, gain: float, fine: int, bits: int) -> Quantised:
+        # gains that are powers of two have the same integers
+        scale = math.ldexp(gain, fine)
+        key = (layer.output, scale, bits)
+        if key not in self.rounded:
+            self.rounded[key] = self._rounded(layer, scale, 2 ** (bits - 1) - 1)
+        made = self.rounded[key]
+        shift = np.ldexp(made.shift, -fine) / gain
+        noise = None if made.noise is None else math.ldexp(made.noise, -fine) / gain
+        # zeros at the end of all of them say nothing, and cost the sums as many bits
+        idle = min(max(made.zeros - KEPT_ZEROS, 0), max(fine, 0))
+        integers, rows = made.integers, made.rows
+        if idle:
+            integers, rows = _narrow(integers >> idle), rows >> idle
+        return Quantised(integers, fine - idle, rows, shift, noise)
+
+    def _rounded(self, layer: Linear, scale: float, limit: int) -> Rounded:
+        scaled = np.asarray(layer.weight, dtype=np.float64) * scale
+        fed = None if self.moments is None else self.moments.rounded(layer, scaled, limit)
+        values, shift, noise = (np.rint(scaled), 0.0, None) if fed is None else fed
+        integers = _narrow(values.astype(np.int16))
+        rows = np.abs(integers.reshape(integers.shape[0], -1).astype(np.int64)).sum(axis=1)
+        return Rounded(integers, _zeros(integers), rows, shift, noise)
+
+
+def _narrow(integers: Array) -> Array:
+    """The same as int8 where these hold them."""
+    return integers.astype(np.int8) if np.abs(integers).max(initial=0) <= np.iinfo(np.int8).max else integers
 
 
 def _zeros(integers: Array) -> int:
