@@ -143,7 +143,8 @@ pub struct Digits {
     pub(super) polys: Vec<RnsPoly<Eval>>,
 }
 
-/// Calls `f` with the prepared digits of `c` (level l). Cost: l inverse transforms.
+/// Calls `f` with the prepared digits of `c` (level l), times what keys hide too much of it where the level uses few special primes. Cost: l inverse
+/// transforms.
 pub(super) fn with_digits<R>(
     params: &CkksParams,
     c: &RnsPoly<Eval>,
@@ -159,6 +160,16 @@ pub(super) fn with_digits<R>(
             needed: level.0,
         });
     }
+    let share = &params.switching(level).share;
+    let shared;
+    let c = if share.is_empty() {
+        c
+    } else {
+        let mut own = c.clone();
+        basis.scale_assign(&mut own, share)?;
+        shared = own;
+        &shared
+    };
     let mut coefficients = basis.inverse(c.clone())?;
     let mut rest = coefficients.words_mut();
     let mut digits = Vec::new();
@@ -231,9 +242,10 @@ pub(super) fn apply_limb(
     Ok(params.basis().inner_words(i, [low, high], x, [&b, &a])?)
 }
 
-/// `sum_d Q_d^2` over the digits in use at a level, divided by P^2.
+/// `sum_d Q_d^2` over the digits in use at a level, divided by P'^2, P' the product of the special primes that it uses.
 pub(super) fn digit_ratio2(params: &CkksParams, level: Level) -> f64 {
-    let special: f64 = params.special_primes().iter().map(|&p| (p as f64).log2()).sum();
+    let used = params.0.special - params.switching(level).special;
+    let special: f64 = params.special_primes()[used..].iter().map(|&p| (p as f64).log2()).sum();
     params
         .0
         .digits

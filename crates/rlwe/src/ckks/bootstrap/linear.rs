@@ -366,7 +366,7 @@ impl Stage {
                     // P is 0 modulo the special primes.
                     let lifted = |part: &RnsPoly<Eval>, out: &mut [u64]| {
                         if part.range().contains(&i) {
-                            basis.scale_add_words(i, out, part.limb(i), params.0.special_product[i])
+                            basis.scale_add_words(i, out, part.limb(i), params.switching(c.level).product[i])
                         } else {
                             Ok(())
                         }
