@@ -57,10 +57,16 @@ impl SwitchingKey {
     }
 }
 
+/// Names the secret that keys belong to: random, drawn with it, and told to everybody who sees its keys.
+pub(super) type Owner = [u8; 16];
+/// The owner of no keys.
+pub(super) const NOBODY: Owner = [0; 16];
+
 /// Takes `c2 s^2` back to two parts.
 #[derive(Clone)]
 pub struct RelinKey {
     pub(super) params: CkksParams,
+    pub(super) owner: Owner,
     pub(super) key: SwitchingKey,
 }
 
@@ -81,6 +87,7 @@ impl GaloisKey {
 #[derive(Clone)]
 pub struct GaloisKeys {
     pub(super) params: CkksParams,
+    pub(super) owner: Owner,
     pub(super) keys: BTreeMap<usize, GaloisKey>,
 }
 
@@ -101,16 +108,21 @@ impl GaloisKeys {
     /// A set of keys that has none.
     #[must_use]
     pub fn none(params: &CkksParams) -> Self {
-        Self { params: params.clone(), keys: BTreeMap::new() }
+        Self { params: params.clone(), owner: NOBODY, keys: BTreeMap::new() }
     }
 
     /// Takes the keys of another set, in the place of its own for the same automorphisms.
     ///
     /// # Errors
-    /// [`CkksError::ForeignParams`].
+    /// [`CkksError::ForeignParams`], [`CkksError::ForeignSecret`].
     pub fn merge(&mut self, other: Self) -> Result<(), CkksError> {
         if self.params.hash() != other.params.hash() {
             return Err(CkksError::ForeignParams("rotation keys"));
+        }
+        if self.is_empty() {
+            self.owner = other.owner;
+        } else if !other.is_empty() && self.owner != other.owner {
+            return Err(CkksError::ForeignSecret("a rotation key"));
         }
         self.keys.extend(other.keys);
         Ok(())
@@ -134,6 +146,20 @@ impl GaloisKeys {
             .ok_or_else(|| CkksError::MissingKey(format!("{element:?}")))
     }
 }
+
+/// What says that a key belongs to a secret.
+macro_rules! owned {
+    ($($key:ty),*) => {
+        $(impl $key {
+            /// Names the secret that it belongs to: a random number, the same in all keys of one secret and in no other's.
+            #[must_use]
+            pub fn owner(&self) -> [u8; 16] {
+                self.owner
+            }
+        })*
+    };
+}
+owned!(RelinKey, GaloisKeys, super::PublicKey, super::bootstrap::Encapsulation);
 
 /// A polynomial cut into digits, each raised to all primes of its level and the special ones: what every
 /// key switch of the same polynomial shares.
