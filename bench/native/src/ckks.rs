@@ -108,7 +108,7 @@ impl Ckks {
         bound: f64,
     ) -> Result<ckks::Ciphertext, CkksError> {
         let sums = vec![vec![0]; terms.len()];
-        let mut rows = PlainRows::new(&self.params, a.level(), scale, sums)?;
+        let mut rows = PlainRows::new(&self.params, a.level(), scale, self.params.slots(), sums)?;
         for (i, (_, w)) in terms.iter().enumerate() {
             rows.set(&self.encoder, i, std::slice::from_ref(w))?;
         }

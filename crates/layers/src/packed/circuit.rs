@@ -1,6 +1,6 @@
 //! The intermediate form between a network and its evaluation.
 
-use super::diagonals::{Form, Rotations, Split};
+use super::diagonals::{period, Form, Rotations, Split};
 use super::layout::Layout;
 use super::spec::Linear;
 
@@ -108,6 +108,15 @@ impl LinearOp {
             usual: 0.0,
             norms,
             largest,
+        }
+    }
+
+    /// Slots after which its plaintexts repeat.
+    #[must_use]
+    pub(super) fn period(&self) -> usize {
+        match &self.method {
+            Method::Rotate { input, form, .. } => period(input, form),
+            Method::Replicated { layout, .. } => layout.slots(),
         }
     }
 

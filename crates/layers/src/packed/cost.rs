@@ -78,7 +78,8 @@ impl LevelCost {
     }
 
     fn raised(&self) -> (usize, usize) {
-        (self.level.div_ceil(self.digit.max(1)), self.level + self.special)
+        // A level takes about as many special primes as its longest digit has.
+        (self.level.div_ceil(self.digit.max(1)), self.level + self.special.min(self.level))
     }
 
     /// Cutting into digits.

@@ -54,21 +54,18 @@ impl Form {
 /// A diagonal: input ciphertext and `(r + offset) mod slots`.
 pub(super) type Diagonal = (u32, u32);
 
-/// Calls `each(diagonal, output slot, weight)` for every product of output ciphertext `ct`. The rotation of a diagonal
-/// is its second number less `offset`; among copies of an input the smallest second number is taken.
-pub(super) fn visit(
-    map: &Linear,
-    input: &Layout,
-    form: &Form,
-    ct: usize,
-    offset: usize,
-    each: impl FnMut(Diagonal, usize, f64),
-) {
-    visit_below(map, input, form, (ct, offset), input.slots(), each);
+/// Slots after which everything repeats: the outputs, and the copies of the inputs.
+#[must_use]
+pub(super) fn period(input: &Layout, form: &Form) -> usize {
+    match form {
+        Form::Direct(layout) => layout.period.max(input.period),
+        Form::Folded { span, .. } => *span,
+    }
 }
 
-/// As [`visit`], for output slots below `end` only.
-fn visit_below(
+/// Calls `each(diagonal, output slot, weight)` for every product of output ciphertext `ct` at output slots below `end`. The rotation of a diagonal
+/// is its second number less `offset`; among copies of an input the smallest second number is taken.
+pub(super) fn visit(
     map: &Linear,
     input: &Layout,
     form: &Form,
@@ -114,16 +111,11 @@ fn visit_below(
 /// The non-zero diagonals of every output ciphertext; one of zeros where there is none, as where all windows lie in the padding.
 #[must_use]
 pub(super) fn diagonals(map: &Linear, input: &Layout, form: &Form, offset: usize) -> Vec<BTreeSet<Diagonal>> {
-    let (slots, count) = (input.slots(), input.cts.len());
-    // From there on everything repeats: the outputs, and the copies of the inputs.
-    let end = match form {
-        Form::Direct(layout) => layout.period.max(input.period),
-        Form::Folded { span, .. } => *span,
-    };
+    let (slots, count, end) = (input.slots(), input.cts.len(), period(input, form));
     (0..form.layout().cts.len())
         .map(|ct| {
             let mut seen = vec![false; slots * count];
-            visit_below(map, input, form, (ct, offset), end, |(i, r), _, _| {
+            visit(map, input, form, (ct, offset), end, |(i, r), _, _| {
                 seen[i as usize * slots + r as usize] = true;
             });
             let hit = seen.iter().enumerate().filter(|(_, hit)| **hit);
@@ -291,7 +283,7 @@ mod tests {
                 assert_eq!(found.len(), form.layout().cts.len());
                 for (ct, set) in found.iter().enumerate() {
                     let mut all = BTreeSet::new();
-                    visit(map, input, form, ct, offset, |d, _, _| {
+                    visit(map, input, form, (ct, offset), slots, |d, _, _| {
                         all.insert(d);
                     });
                     assert!(!all.is_empty() && *set == all);

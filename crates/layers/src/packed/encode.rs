@@ -17,17 +17,17 @@ pub(super) fn encode_rows(
     encoder: &Encoder,
 ) -> Result<PlainRows, PackedError> {
     let params = &circuit.params;
-    let slots = circuit.program.slots;
+    let (slots, period) = (circuit.program.slots, op.period());
     let sums = &op.rotations.outputs[ct];
     let level = circuit.level(op.level)?;
     let scale = op.scale * circuit.step(op.level - 1) / input_scale;
     let lists = sums.iter().map(|s| s.terms.clone()).collect();
-    let mut rows = PlainRows::new(params, level, scale, lists)?;
+    let mut rows = PlainRows::new(params, level, scale, period, lists)?;
     let mut values: Vec<Vec<Vec<f64>>> = sums.iter().map(|s| vec![Vec::new(); s.terms.len()]).collect();
     let mut put = |sum: usize, term: usize, slot: usize, w: f64| {
         let v = &mut values[sum][term];
         if v.is_empty() {
-            v.resize(slots, 0.0);
+            v.resize(period, 0.0);
         }
         v[slot] = w;
     };
@@ -41,14 +41,14 @@ pub(super) fn encode_rows(
                 }
             }
             let mut last = ((u32::MAX, 0), (0, 0, 0));
-            visit(&op.map, input, form, ct, split.offset, |diagonal, slot, w| {
+            visit(&op.map, input, form, (ct, split.offset), period, |diagonal, slot, w| {
                 if last.0 != diagonal {
                     let (baby, giant) = split.cut(diagonal.1);
                     let (k, t) = at[&(diagonal.0, baby, giant)];
                     last = (diagonal, (k, t, giant));
                 }
                 let (k, t, giant) = last.1;
-                let inner = (slot as i64 + giant).rem_euclid(slots as i64) as usize;
+                let inner = (slot as i64 + giant).rem_euclid(period as i64) as usize;
                 put(k, t, inner, w);
             });
         }

@@ -77,15 +77,15 @@ impl Circuit {
     fn bytes_of_rows(&self, l: &LinearOp, terms: usize) -> u64 {
         let word = |i: usize| if self.params.data_prime(i) >> 32 == 0 { 4 } else { 8 };
         let words = (0..l.level * self.program.width).map(word).sum::<u64>();
-        terms as u64 * words * self.params.ring_degree() as u64
+        terms as u64 * words * self.params.repeated_words(l.period()) as u64
     }
 
     /// Predicted peak of the server's memory: plaintexts, keys, ciphertexts of the widest layer.
     #[must_use]
     pub fn memory_bytes(&self) -> u64 {
         let n = self.params.ring_degree() as u64;
-        let special = self.params.special_primes().len() as u64;
-        let key = |l: Level| 2 * self.params.digits_at(l) as u64 * (special + l.get() as u64) * n * 8;
+        let primes = |l: Level| self.params.extended_range(l).len() as u64;
+        let key = |l: Level| 2 * self.params.digits_at(l) as u64 * primes(l) * n * 8;
         let galois: u64 = self.interface().galois().iter().map(|r| key(r.1)).sum();
         // Relinearisation, and of bootstraps the way back from the ephemeral secret.
         let whole = if self.design.is_some() { 2 } else { 1 };

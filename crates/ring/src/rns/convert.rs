@@ -194,6 +194,30 @@ impl<'a> Digit<'a> {
     /// # Errors
     /// [`RnsError::Count`] unless the primes are among [`BaseConverter::from`] or [`BaseConverter::to`]; [`RnsError::Degree`] for a wrong length.
     pub fn limbs(&self, basis: &RnsBasis, range: Range<usize>, out: &mut [u64]) -> Result<(), RnsError> {
+        self.others(basis, range.clone(), out)?;
+        for (i, limb) in range.zip(out.chunks_exact_mut(basis.degree())) {
+            if self.converter.from.contains(&i) {
+                limb.copy_from_slice(self.own.limb(i));
+            }
+        }
+        Ok(())
+    }
+
+    /// The slot values modulo prime i, of what [`Self::others`] made of it where it is none of the digit's own.
+    #[must_use]
+    pub fn limb<'b>(&'b self, i: usize, made: &'b [u64]) -> &'b [u64] {
+        if self.converter.from.contains(&i) {
+            self.own.limb(i)
+        } else {
+            made
+        }
+    }
+
+    /// [`Self::limbs`] that leaves the digit's own primes as they are in `out`: [`Self::limb`] has them.
+    ///
+    /// # Errors
+    /// As [`Self::limbs`].
+    pub fn others(&self, basis: &RnsBasis, range: Range<usize>, out: &mut [u64]) -> Result<(), RnsError> {
         let (n, converter) = (basis.degree(), self.converter);
         if out.len() != n * range.len() {
             return Err(RnsError::Degree { expected: n * range.len(), got: out.len() });
@@ -201,7 +225,6 @@ impl<'a> Digit<'a> {
         let mut wanted = Vec::with_capacity(range.len());
         for (i, limb) in range.zip(out.chunks_exact_mut(n)) {
             if converter.from.contains(&i) {
-                limb.copy_from_slice(self.own.limb(i));
                 continue;
             }
             let t = converter.to.iter().position(|t| *t == i);
@@ -255,11 +278,11 @@ pub fn switch_digits(
         let group = first..range.end.min(first + GROUP);
         let room = n * group.len();
         for (digit, limbs) in digits.iter().zip(raised.chunks_exact_mut(n * GROUP)) {
-            digit.limbs(basis, group.clone(), &mut limbs[..room])?;
+            digit.others(basis, group.clone(), &mut limbs[..room])?;
         }
         for i in group {
-            let x: Vec<&[u64]> =
-                raised.chunks_exact(n * GROUP).map(|limbs| &limbs[n * (i - first)..][..n]).collect();
+            let made = raised.chunks_exact(n * GROUP).map(|limbs| &limbs[n * (i - first)..][..n]);
+            let x: Vec<&[u64]> = digits.iter().zip(made).map(|(d, made)| d.limb(i, made)).collect();
             let [b, a] = key.map(|half| half.iter().map(|p| p.limb(i)).collect::<Vec<_>>());
             let [low, high] = &mut out;
             let outs = [Out::new(low.limb_mut(i)), Out::new(high.limb_mut(i))];

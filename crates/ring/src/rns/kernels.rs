@@ -256,20 +256,64 @@ dispatch! { /** `out = (a0^2, 2 a0 a1, a1^2)`. */
 square = square_k(out: [Out<'_>; 3], a: [&[u64]; 2], m: &Modulus)
 len common(&[out[0].len(), out[1].len(), out[2].len(), a[0].len(), a[1].len()]) }
 
-kernel! { inner_k<L>(i, out: [Out<'_>; 2], x: &[&[u64]], y: [&[&[u64]]; 2], m: &Modulus) { let c = L::modulus(m); } {
-    let (mut s0, mut s1) = (L::acc_zero(), L::acc_zero());
-    for d in 0..x.len() {
-        if d > 0 && d.is_multiple_of(LAZY_TERMS) {
-            s0 = L::acc_of(L::acc_reduce(s0, c));
-            s1 = L::acc_of(L::acc_reduce(s1, c));
-        }
-        let v = L::load(at!(x[d], i));
-        s0 = L::acc_mac(s0, v, L::load(at!(y[0][d], i)), c);
-        s1 = L::acc_mac(s1, v, L::load(at!(y[1][d], i)), c);
+/// Vectors side by side in sums of many terms: a term's pointers and factor are loaded once for them, and their additions do not wait for each other.
+const SIDE: usize = 4;
+
+// SAFETY of callers: `from..to` lies within all slices, and the lanes' instruction set is there.
+#[inline(always)]
+unsafe fn inner_k<L: Lanes>(
+    from: usize,
+    to: usize,
+    out: [Out<'_>; 2],
+    x: &[&[u64]],
+    y: [&[&[u64]]; 2],
+    m: &Modulus,
+) {
+    // SAFETY: promised by the caller.
+    unsafe {
+        let blocks = (to - from) / (SIDE / 2 * L::WIDTH);
+        let rest = from + blocks * (SIDE / 2 * L::WIDTH);
+        inner_side::<L, { SIDE / 2 }>(from, rest, out, x, y, m);
+        inner_side::<L, 1>(rest, to, out, x, y, m);
     }
-    L::store(at_mut!(out[0], i), L::acc_reduce(s0, c));
-    L::store(at_mut!(out[1], i), L::acc_reduce(s1, c));
-} }
+}
+
+// SAFETY of callers: as above, and the words are whole blocks of `S` vectors.
+#[inline(always)]
+unsafe fn inner_side<L: Lanes, const S: usize>(
+    from: usize,
+    to: usize,
+    out: [Out<'_>; 2],
+    x: &[&[u64]],
+    y: [&[&[u64]]; 2],
+    m: &Modulus,
+) {
+    // SAFETY: promised by the caller.
+    unsafe {
+        let c = L::modulus(m);
+        for i in (from..to).step_by(S * L::WIDTH) {
+            let mut sums = [[L::acc_zero(); S]; 2];
+            for d in 0..x.len() {
+                if d > 0 && d.is_multiple_of(LAZY_TERMS) {
+                    for s in sums.iter_mut().flatten() {
+                        *s = L::acc_of(L::acc_reduce(*s, c));
+                    }
+                }
+                for k in 0..S {
+                    let v = L::load(at!(x[d], i + k * L::WIDTH));
+                    for (sums, y) in sums.iter_mut().zip(y) {
+                        sums[k] = L::acc_mac(sums[k], v, L::load(at!(y[d], i + k * L::WIDTH)), c);
+                    }
+                }
+            }
+            for (out, sums) in out.iter().zip(sums) {
+                for (k, s) in sums.into_iter().enumerate() {
+                    L::store(at_mut!(out, i + k * L::WIDTH), L::acc_reduce(s, c));
+                }
+            }
+        }
+    }
+}
 dispatch! { /** `out_h = sum_d x_d y_hd`, reduced once every [`LAZY_TERMS`] terms. */
 inner = inner_k(out: [Out<'_>; 2], x: &[&[u64]], y: [&[&[u64]]; 2], m: &Modulus)
 len {
@@ -278,16 +322,50 @@ len {
     x.iter().chain(y[0]).chain(y[1]).fold(n, |n, s| common(&[n, s.len()]))
 } }
 
-kernel! { combine_k<L>(i, out: Out<'_>, x: &[&[u64]], w: &[u64], m: &Modulus) { let c = L::modulus(m); } {
-    let mut s = L::acc_zero();
-    for d in 0..x.len() {
-        if d > 0 && d.is_multiple_of(LAZY_TERMS) {
-            s = L::acc_of(L::acc_reduce(s, c));
-        }
-        s = L::acc_mac(s, L::load(at!(x[d], i)), L::splat(w[d]), c);
+// SAFETY of callers: `from..to` lies within all slices, and the lanes' instruction set is there.
+#[inline(always)]
+unsafe fn combine_k<L: Lanes>(from: usize, to: usize, out: Out<'_>, x: &[&[u64]], w: &[u64], m: &Modulus) {
+    // SAFETY: promised by the caller.
+    unsafe {
+        let blocks = (to - from) / (SIDE * L::WIDTH);
+        let rest = from + blocks * (SIDE * L::WIDTH);
+        combine_side::<L, SIDE>(from, rest, out, x, w, m);
+        combine_side::<L, 1>(rest, to, out, x, w, m);
     }
-    L::store(at_mut!(out, i), L::acc_reduce(s, c));
-} }
+}
+
+// SAFETY of callers: as above, and the words are whole blocks of `S` vectors.
+#[inline(always)]
+unsafe fn combine_side<L: Lanes, const S: usize>(
+    from: usize,
+    to: usize,
+    out: Out<'_>,
+    x: &[&[u64]],
+    w: &[u64],
+    m: &Modulus,
+) {
+    // SAFETY: promised by the caller.
+    unsafe {
+        let c = L::modulus(m);
+        for i in (from..to).step_by(S * L::WIDTH) {
+            let mut sums = [L::acc_zero(); S];
+            for d in 0..x.len() {
+                if d > 0 && d.is_multiple_of(LAZY_TERMS) {
+                    for s in &mut sums {
+                        *s = L::acc_of(L::acc_reduce(*s, c));
+                    }
+                }
+                let factor = L::splat(w[d]);
+                for (k, s) in sums.iter_mut().enumerate() {
+                    *s = L::acc_mac(*s, L::load(at!(x[d], i + k * L::WIDTH)), factor, c);
+                }
+            }
+            for (k, s) in sums.into_iter().enumerate() {
+                L::store(at_mut!(out, i + k * L::WIDTH), L::acc_reduce(s, c));
+            }
+        }
+    }
+}
 dispatch! { /** `out = sum_d w_d x_d` for words below 2^50 and residues w_d. */
 combine = combine_k(out: Out<'_>, x: &[&[u64]], w: &[u64], m: &Modulus)
 len {

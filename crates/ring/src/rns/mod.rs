@@ -34,7 +34,7 @@ pub use buffer::{leave_buffers, release_buffers};
 pub use convert::{switch_digits, BaseConverter, Digit, Divider};
 pub use error::RnsError;
 pub use modulus::{Factor, Modulus, MAX_RNS_PRIME_BITS};
-pub use plain_sums::{PlainTerms, TILE};
+pub use plain_sums::{PlainTerms, MOST_GAP, TILE};
 pub use poly::{Coef, Eval, Form, RnsPoly};
 pub use sample::uniform_limb;
 

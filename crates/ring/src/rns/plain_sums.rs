@@ -5,6 +5,9 @@
 //! The N slots are cut into tiles of [`TILE`] words; within a tile, sum after sum and term after term. One pass reads
 //! every stored word once, in order, while the tile's words of the pairs stay in the first-level cache for all
 //! sums. Products accumulate without reduction as long as `terms 2^(2b) < 2^104` for primes of b bits.
+//!
+//! Polynomials in X^g, g up to 8, have slots that repeat: of the rows of eight words of every 64 (`crate::Ntt`: runs of 64 slots are
+//! transposed) g neighbours are equal, and one of them is stored.
 #![allow(unsafe_code)]
 #![allow(clippy::needless_range_loop, reason = "counted loops over registers unroll fully")]
 
@@ -21,6 +24,11 @@ use std::ops::Range;
 
 /// Number of words that a tile of sums has.
 pub const TILE: usize = 32;
+/// Words of a row, and of the runs in which rows of polynomials in X^g are equal.
+const ROW: usize = 8;
+const RUN: usize = 64;
+/// Most neighbouring rows that are stored as one.
+pub const MOST_GAP: usize = RUN / ROW;
 
 /// What a sum of products needs of a vector unit: [`Lanes`], or a unit for some primes only.
 ///
@@ -106,6 +114,8 @@ enum Words {
 pub struct PlainTerms {
     n: usize,
     range: Range<usize>,
+    /// g: the polynomials are such in X^g.
+    gap: usize,
     /// Per sum, which pair each term multiplies.
     sums: Vec<Vec<u32>>,
     /// Number of terms before each sum.
@@ -116,18 +126,28 @@ pub struct PlainTerms {
 }
 
 impl PlainTerms {
-    /// Room for the terms of `sums` (pair numbers) over the primes at `range`; polynomials are zero until
-    /// [`Self::set`]. Memory: 4 bytes a word for primes below 2^32, else 8.
+    /// Room for the terms of `sums` (pair numbers) over the primes at `range`, polynomials in X^`gap`; they are zero until
+    /// [`Self::set`]. Memory: N/gap words a prime, 4 bytes each for primes below 2^32, else 8.
     ///
     /// # Errors
-    /// [`RnsError::Limbs`] for a range outside the basis, [`RnsError::Degree`] below [`TILE`] coefficients.
-    pub fn new(basis: &RnsBasis, range: Range<usize>, sums: Vec<Vec<u32>>) -> Result<Self, RnsError> {
+    /// [`RnsError::Limbs`] for a range outside the basis, [`RnsError::Degree`] below [`TILE`] coefficients, or 64 with a gap;
+    /// [`RnsError::Count`] for a gap other than 1, 2, 4, 8.
+    pub fn new(
+        basis: &RnsBasis,
+        range: Range<usize>,
+        gap: usize,
+        sums: Vec<Vec<u32>>,
+    ) -> Result<Self, RnsError> {
         let n = basis.degree();
         if range.is_empty() || range.end > basis.moduli().len() {
             return Err(RnsError::Limbs { needed: range, got: 0..basis.moduli().len() });
         }
-        if n < TILE {
-            return Err(RnsError::Degree { expected: TILE, got: n });
+        if !gap.is_power_of_two() || gap > MOST_GAP {
+            return Err(RnsError::Count { what: "gap", expected: MOST_GAP, got: gap });
+        }
+        let least = if gap > 1 { RUN } else { TILE };
+        if n < least {
+            return Err(RnsError::Degree { expected: least, got: n });
         }
         let mut starts = Vec::with_capacity(sums.len());
         let mut total = 0;
@@ -140,13 +160,13 @@ impl PlainTerms {
             .clone()
             .map(|i| {
                 if basis.moduli()[i].value() >> 32 == 0 {
-                    Words::Half(vec![0; total * n])
+                    Words::Half(vec![0; total * n / gap])
                 } else {
-                    Words::Full(vec![0; total * n])
+                    Words::Full(vec![0; total * n / gap])
                 }
             })
             .collect();
-        Ok(Self { n, range, sums, starts, total, pairs, limbs })
+        Ok(Self { n, range, gap, sums, starts, total, pairs, limbs })
     }
 
     /// Number of terms of all sums.
@@ -180,7 +200,7 @@ impl PlainTerms {
     /// Stores the polynomial of term `term` of sum `sum`.
     ///
     /// # Errors
-    /// [`RnsError::Limbs`] when it lacks limbs, [`RnsError::Count`] when there is no such term.
+    /// [`RnsError::Limbs`] when it lacks limbs, [`RnsError::Count`] when there is no such term or the polynomial is none in X^gap.
     pub fn set(&mut self, sum: usize, term: usize, poly: &RnsPoly<Eval>) -> Result<(), RnsError> {
         let have = self.sums.get(sum).map_or(0, Vec::len);
         if term >= have {
@@ -193,16 +213,20 @@ impl PlainTerms {
             return Err(RnsError::Limbs { needed: self.range(), got: poly.range() });
         }
         let at = self.starts[sum] + term;
+        let (unit, equal) = (stored(self.gap), self.gap * ROW);
         for (i, words) in self.range.clone().zip(&mut self.limbs) {
-            for (tile, from) in poly.limb(i).chunks_exact(TILE).enumerate() {
-                let start = (tile * self.total + at) * TILE;
-                match words {
-                    Words::Half(v) => {
-                        for (to, w) in v[start..start + TILE].iter_mut().zip(from) {
-                            *to = *w as u32;
-                        }
+            for (number, from) in poly.limb(i).chunks_exact(unit * self.gap).enumerate() {
+                let start = (number * self.total + at) * unit;
+                for (r, rows) in from.chunks_exact(equal).enumerate() {
+                    let row = &rows[..ROW];
+                    if rows.chunks_exact(ROW).any(|other| other != row) {
+                        return Err(RnsError::Count { what: "gap", expected: self.gap, got: 1 });
                     }
-                    Words::Full(v) => v[start..start + TILE].copy_from_slice(from),
+                    let to = start + r * ROW..start + (r + 1) * ROW;
+                    match words {
+                        Words::Half(v) => v[to].iter_mut().zip(row).for_each(|(to, w)| *to = *w as u32),
+                        Words::Full(v) => v[to].copy_from_slice(row),
+                    }
                 }
             }
         }
@@ -210,9 +234,20 @@ impl PlainTerms {
     }
 }
 
+/// Words that a term has for a tile, or for the two that a row serves.
+const fn stored(gap: usize) -> usize {
+    if TILE / gap > ROW {
+        TILE / gap
+    } else {
+        ROW
+    }
+}
+
 /// One limb's work: pointers to the pairs' limbs and to the stored words.
 struct Pass<'a> {
     n: usize,
+    gap: usize,
+    total: usize,
     x: &'a [[&'a [u64]; 2]],
     sums: &'a [Vec<u32>],
     m: &'a Modulus,
@@ -252,13 +287,20 @@ unsafe fn run<L: Sums, W: Stored>(pass: &Pass<'_>, words: &[W], out: &[[*mut u64
     unsafe {
         let m = L::modulus(pass.m);
         let lazy = L::lazy_terms(pass.m);
-        let mut next = words.as_ptr();
+        let unit = stored(pass.gap);
         for tile in 0..pass.n / TILE {
+            let mut next = words.as_ptr().add(tile * TILE / (unit * pass.gap) * unit * pass.total);
             for (sum, out) in pass.sums.iter().zip(out) {
                 let mut at = 0;
                 while at < TILE {
                     let mut acc = [[L::acc_zero(); STEP]; 2];
                     let offset = tile * TILE + at;
+                    // Of the rows of the tile, those that are stored.
+                    let mut from = [0; STEP];
+                    for v in 0..STEP {
+                        let word = at + v * L::WIDTH;
+                        from[v] = word / ROW / pass.gap * ROW + word % ROW;
+                    }
                     let mut since = 0;
                     for (t, &pair) in sum.iter().enumerate() {
                         if since == lazy {
@@ -270,9 +312,9 @@ unsafe fn run<L: Sums, W: Stored>(pass: &Pass<'_>, words: &[W], out: &[[*mut u64
                         since += 1;
                         let [x0, x1] = *pass.x.get_unchecked(pair as usize);
                         let (x0, x1) = (x0.as_ptr().add(offset), x1.as_ptr().add(offset));
-                        let p = next.add(t * TILE + at);
+                        let p = next.add(t * unit);
                         for v in 0..STEP {
-                            let w = W::load::<L>(p.add(v * L::WIDTH));
+                            let w = W::load::<L>(p.add(from[v]));
                             acc[0][v] = L::acc_mac(acc[0][v], L::load(x0.add(v * L::WIDTH)), w, m);
                             acc[1][v] = L::acc_mac(acc[1][v], L::load(x1.add(v * L::WIDTH)), w, m);
                         }
@@ -284,7 +326,7 @@ unsafe fn run<L: Sums, W: Stored>(pass: &Pass<'_>, words: &[W], out: &[[*mut u64
                     }
                     at += STEP * L::WIDTH;
                 }
-                next = next.add(sum.len() * TILE);
+                next = next.add(sum.len() * unit);
             }
         }
     }
@@ -354,7 +396,9 @@ impl RnsBasis {
             let limbs: Vec<[&[u64]; 2]> = x.iter().map(|p| p.map(|p| p.limb(i))).collect();
             let pointers: Vec<[*mut u64; 2]> =
                 out.iter_mut().map(|o| o.each_mut().map(|p| p.limb_mut(i).as_mut_ptr())).collect();
-            let pass = Pass { n: terms.n, x: &limbs, sums: &terms.sums, m: &self.moduli()[i] };
+            let m = &self.moduli()[i];
+            let pass =
+                Pass { n: terms.n, gap: terms.gap, total: terms.total, x: &limbs, sums: &terms.sums, m };
             match words {
                 Words::Half(v) => dispatch(self.isa(), &pass, v, &pointers),
                 Words::Full(v) => dispatch(self.isa(), &pass, v, &pointers),

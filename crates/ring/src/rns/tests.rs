@@ -388,14 +388,23 @@ fn many_sums_at_once_equal_products_one_by_one_on_every_path() {
             let pairs: Vec<[RnsPoly<Eval>; 2]> = (0..5)
                 .map(|_| [random::<Eval>(&basis, &mut prg, 0..6), random::<Eval>(&basis, &mut prg, 0..6)])
                 .collect();
-            for range in [0..6, 1..4] {
-                let mut terms = PlainTerms::new(&basis, range.clone(), lists.clone()).unwrap();
+            for (range, gap) in [(0..6, 1), (1..4, 1), (0..6, 2), (1..4, 4), (0..6, 8)] {
+                if gap > 1 && n < 64 {
+                    assert!(PlainTerms::new(&basis, range, gap, lists.clone()).is_err());
+                    continue;
+                }
+                let mut terms = PlainTerms::new(&basis, range.clone(), gap, lists.clone()).unwrap();
                 let mut expected = Vec::new();
                 for (k, list) in lists.iter().enumerate() {
                     let zero = || basis.zero::<Eval>(range.clone()).unwrap();
                     let mut sums = [zero(), zero()];
                     for (t, &pair) in list.iter().enumerate() {
-                        let p = random::<Eval>(&basis, &mut prg, 0..6);
+                        let mut p = random::<Coef>(&basis, &mut prg, 0..6);
+                        for i in 0..6 {
+                            let limb = p.limb_mut(i).iter_mut().enumerate();
+                            limb.filter(|(k, _)| k % gap != 0).for_each(|(_, w)| *w = 0);
+                        }
+                        let p = basis.forward(p).unwrap();
                         terms.set(k, t, &p).unwrap();
                         for (sum, x) in sums.iter_mut().zip(&pairs[pair as usize]) {
                             basis.mul_add(sum, x, &p).unwrap();
@@ -406,12 +415,18 @@ fn many_sums_at_once_equal_products_one_by_one_on_every_path() {
                 let x: Vec<[&RnsPoly<Eval>; 2]> = pairs.iter().map(|[a, b]| [a, b]).collect();
                 assert!(basis.plain_sums(&terms, &x).unwrap() == expected, "{isa:?} n={n} {range:?}");
                 let halves = primes[range.clone()].iter().filter(|q| **q < 1 << 32).count();
-                assert_eq!(terms.bytes(), terms.terms() * n * (4 * halves + 8 * (range.len() - halves)));
+                let words = terms.terms() * n / gap;
+                assert_eq!(terms.bytes(), words * (4 * halves + 8 * (range.len() - halves)));
                 assert!(basis.plain_sums(&terms, &x[..2]).is_err());
                 assert!(terms.set(0, lists[0].len(), &pairs[0][0]).is_err());
                 assert!(terms.set(9, 0, &pairs[0][0]).is_err());
+                // A polynomial of more values than the room has.
+                assert_eq!(terms.set(0, 0, &pairs[0][0]).is_err(), gap > 1);
             }
-            assert!(PlainTerms::new(&basis, 0..7, vec![vec![0]]).is_err());
+            assert!(PlainTerms::new(&basis, 0..7, 1, vec![vec![0]]).is_err());
+            for gap in [0, 3, 16] {
+                assert!(PlainTerms::new(&basis, 0..6, gap, vec![vec![0]]).is_err());
+            }
         }
     }
 }
@@ -428,7 +443,7 @@ fn the_longest_lazy_sums_do_not_overflow() {
         for (i, q) in primes.iter().enumerate().take(6) {
             top.limb_mut(i).fill(q - 1);
         }
-        let mut terms = PlainTerms::new(&basis, 0..6, vec![vec![0; 4100]]).unwrap();
+        let mut terms = PlainTerms::new(&basis, 0..6, 1, vec![vec![0; 4100]]).unwrap();
         for t in 0..4100 {
             terms.set(0, t, &top).unwrap();
         }

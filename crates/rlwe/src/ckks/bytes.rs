@@ -6,7 +6,7 @@
 
 use super::bootstrap::Encapsulation;
 use super::ciphertext::{expand_uniform, Domain};
-use super::switching::{GaloisKey, SwitchingKey};
+use super::switching::{GaloisKey, Owner, SwitchingKey};
 use super::{Ciphertext, CkksError, CkksParams, GaloisKeys, Level, PublicKey, RelinKey};
 use hushnet_ring::pack::{pack, packed_len, unpack};
 use hushnet_ring::rns::{Eval, RnsPoly};
@@ -15,10 +15,16 @@ use std::collections::BTreeMap;
 use std::ops::Range;
 
 /// Version of the byte format.
-pub const FORMAT_VERSION: u16 = 1;
+pub const FORMAT_VERSION: u16 = 2;
 const MAGIC: [u8; 4] = *b"HNCK";
 /// Number of bytes of the header of serialised objects.
 pub const HEADER_BYTES: usize = 48;
+/// The secret that a key belongs to, behind the header.
+const OWNER_BYTES: usize = size_of::<Owner>();
+/// SHA-256 of all before, at the end of a key.
+const CHECKSUM_BYTES: usize = 32;
+/// What all keys have beside their own.
+const KEY_BYTES: usize = HEADER_BYTES + OWNER_BYTES + CHECKSUM_BYTES;
 /// Level u16, parts u8, seeded u8, scale, bound, sd f64.
 const CIPHERTEXT_FIELDS: usize = 28;
 
@@ -72,6 +78,19 @@ impl<'a> Writer<'a> {
         out
     }
 
+    /// As [`Self::new`], of a key: its owner follows the header, and [`Self::seal`] ends it.
+    fn key(kind: Kind, params: &CkksParams, bytes: &'a mut [u8], owner: &Owner) -> Self {
+        let mut out = Self::new(kind, params, bytes);
+        out.put(owner);
+        out
+    }
+
+    /// The checksum of all that was written.
+    fn seal(mut self) {
+        let sum = Sha256::digest(&self.bytes[..self.at]);
+        self.put(&sum);
+    }
+
     fn room(&mut self, count: usize) -> &mut [u8] {
         self.at += count;
         &mut self.bytes[self.at - count..self.at]
@@ -116,6 +135,19 @@ impl<'a> Reader<'a> {
             return Err(fail("the length in its header is not the length that came"));
         }
         Ok(Self { kind, rest })
+    }
+
+    /// As [`Self::new`], of a key: the checksum is right; its owner.
+    fn key(kind: Kind, params: &CkksParams, bytes: &'a [u8]) -> Result<(Self, Owner), CkksError> {
+        let mut r = Self::new(kind, params, bytes)?;
+        let end = r.rest.len().checked_sub(CHECKSUM_BYTES).ok_or(r.fail("truncated"))?;
+        let (all, sum) = bytes.split_at(bytes.len() - CHECKSUM_BYTES);
+        if Sha256::digest(all)[..] != *sum {
+            return Err(r.fail("its checksum is not that of its bytes; send it again"));
+        }
+        r.rest = &r.rest[..end];
+        let owner = r.array()?;
+        Ok((r, owner))
     }
 
     fn fail(&self, why: &'static str) -> CkksError {
@@ -251,16 +283,17 @@ impl Ciphertext {
 }
 
 impl PublicKey {
-    /// Seed and one polynomial.
+    /// Owner, seed, one polynomial, checksum.
     ///
     /// # Errors
     /// [`CkksError`] only when the ring refuses, which checked parameters exclude.
     pub fn to_bytes(&self) -> Result<Vec<u8>, CkksError> {
         let payload = 32 + poly_bytes(&self.params, self.b.range());
-        let mut bytes = vec![0; HEADER_BYTES + payload];
-        let mut w = Writer::new(Kind::PublicKey, &self.params, &mut bytes);
+        let mut bytes = vec![0; KEY_BYTES + payload];
+        let mut w = Writer::key(Kind::PublicKey, &self.params, &mut bytes, &self.owner);
         w.put(&self.seed);
         w.poly(&self.params, &self.b)?;
+        w.seal();
         Ok(bytes)
     }
 
@@ -269,13 +302,13 @@ impl PublicKey {
     /// # Errors
     /// [`CkksError::Bytes`], [`CkksError::ForeignParams`].
     pub fn from_bytes(params: &CkksParams, bytes: &[u8]) -> Result<Self, CkksError> {
-        let mut r = Reader::new(Kind::PublicKey, params, bytes)?;
+        let (mut r, owner) = Reader::key(Kind::PublicKey, params, bytes)?;
         let range = params.data_range(params.max_level());
         r.expect(32 + poly_bytes(params, range.clone()))?;
         let seed = r.array()?;
         let b = r.poly(params, range.clone())?;
         let a = expand_uniform(params, &seed, Domain::PublicKey, range)?;
-        Ok(Self { params: params.clone(), b, a, seed })
+        Ok(Self { params: params.clone(), owner, b, a, seed })
     }
 }
 
@@ -288,7 +321,7 @@ impl CkksParams {
     /// Bytes of a relinearisation key.
     #[must_use]
     pub fn relin_key_bytes(&self) -> usize {
-        HEADER_BYTES + switching_bytes(self, self.key_level())
+        KEY_BYTES + switching_bytes(self, self.key_level())
     }
 
     /// Bytes of Galois keys of these levels, one for each automorphism.
@@ -296,13 +329,13 @@ impl CkksParams {
     pub fn galois_keys_bytes(&self, levels: &[Level]) -> usize {
         let levelled = levels.iter().any(|l| *l < self.key_level());
         let each = |l: &Level| 4 + 2 * usize::from(levelled) + switching_bytes(self, *l);
-        HEADER_BYTES + 4 + levels.iter().map(each).sum::<usize>()
+        KEY_BYTES + 4 + levels.iter().map(each).sum::<usize>()
     }
 
     /// Bytes of a public key.
     #[must_use]
     pub fn public_key_bytes(&self) -> usize {
-        HEADER_BYTES + 32 + poly_bytes(self, self.data_range(self.max_level()))
+        KEY_BYTES + 32 + poly_bytes(self, self.data_range(self.max_level()))
     }
 
     /// Bytes of a fresh ciphertext of a level, whose second part is a seed.
@@ -339,13 +372,15 @@ fn read_switching(
 }
 
 impl RelinKey {
-    /// Seed and one polynomial over all primes a digit.
+    /// Owner, seed and one polynomial over all primes a digit, checksum.
     ///
     /// # Errors
     /// [`CkksError`] only when the ring refuses, which checked parameters exclude.
     pub fn to_bytes(&self) -> Result<Vec<u8>, CkksError> {
-        let mut bytes = vec![0; HEADER_BYTES + switching_bytes(&self.params, self.key.level)];
-        write_switching(&mut Writer::new(Kind::RelinKey, &self.params, &mut bytes), &self.params, &self.key)?;
+        let mut bytes = vec![0; KEY_BYTES + switching_bytes(&self.params, self.key.level)];
+        let mut w = Writer::key(Kind::RelinKey, &self.params, &mut bytes, &self.owner);
+        write_switching(&mut w, &self.params, &self.key)?;
+        w.seal();
         Ok(bytes)
     }
 
@@ -355,10 +390,10 @@ impl RelinKey {
     /// [`CkksError::Bytes`], [`CkksError::ForeignParams`], [`CkksError::NoSpecialPrime`].
     pub fn from_bytes(params: &CkksParams, bytes: &[u8]) -> Result<Self, CkksError> {
         params.needs_special()?;
-        let mut r = Reader::new(Kind::RelinKey, params, bytes)?;
+        let (mut r, owner) = Reader::key(Kind::RelinKey, params, bytes)?;
         r.expect(switching_bytes(params, params.key_level()))?;
         let key = read_switching(&mut r, params, params.key_level(), Domain::Relinearise)?;
-        Ok(Self { params: params.clone(), key })
+        Ok(Self { params: params.clone(), owner, key })
     }
 }
 
@@ -370,8 +405,8 @@ impl GaloisKeys {
         self.params.galois_keys_bytes(&levels)
     }
 
-    /// Count u32, then per key its exponent u32, (only where a key serves lower levels than others could) its level
-    /// u16, seed and one polynomial a digit; exponents increase.
+    /// Owner, count u32, then per key its exponent u32, (only where a key serves lower levels than others could) its level
+    /// u16, seed and one polynomial a digit; exponents increase. A checksum ends it.
     ///
     /// # Errors
     /// [`CkksError`] only when the ring refuses, which checked parameters exclude.
@@ -379,7 +414,7 @@ impl GaloisKeys {
         let levelled = self.keys.values().any(|k| k.key.level < self.params.key_level());
         let kind = if levelled { Kind::GaloisKeysAt } else { Kind::GaloisKeys };
         let mut bytes = vec![0; self.byte_len()];
-        let mut w = Writer::new(kind, &self.params, &mut bytes);
+        let mut w = Writer::key(kind, &self.params, &mut bytes, &self.owner);
         w.put(&(self.keys.len() as u32).to_le_bytes());
         for (&exponent, key) in &self.keys {
             w.put(&(exponent as u32).to_le_bytes());
@@ -388,6 +423,7 @@ impl GaloisKeys {
             }
             write_switching(&mut w, &self.params, &key.key)?;
         }
+        w.seal();
         Ok(bytes)
     }
 
@@ -399,7 +435,7 @@ impl GaloisKeys {
         params.needs_special()?;
         let levelled = bytes.get(6) == Some(&(Kind::GaloisKeysAt as u8));
         let kind = if levelled { Kind::GaloisKeysAt } else { Kind::GaloisKeys };
-        let mut r = Reader::new(kind, params, bytes)?;
+        let (mut r, owner) = Reader::key(kind, params, bytes)?;
         let count = u32::from_le_bytes(r.array()?) as usize;
         if !levelled {
             match count.checked_mul(4 + switching_bytes(params, params.key_level())) {
@@ -427,36 +463,30 @@ impl GaloisKeys {
             keys.insert(exponent, GaloisKey::new(params, exponent, key)?);
         }
         r.expect(0)?;
-        Ok(Self { params: params.clone(), keys })
+        Ok(Self { params: params.clone(), owner, keys })
     }
 }
-
-/// Bytes of a SHA-256 checksum.
-const CHECKSUM_BYTES: usize = 32;
 
 impl CkksParams {
     /// Bytes of the pair of an ephemeral secret.
     #[must_use]
     pub fn encapsulation_bytes(&self) -> usize {
         let down = 32 + poly_bytes(self, self.0.special - 1..self.0.special + 1);
-        HEADER_BYTES + down + switching_bytes(self, self.max_level()) + CHECKSUM_BYTES
+        KEY_BYTES + down + switching_bytes(self, self.max_level())
     }
 }
 
 impl Encapsulation {
-    /// The key to the ephemeral secret (seed, b over the last special prime and q_0), the key from it (seed, b of every digit), SHA-256 of all bytes
-    /// before.
+    /// Owner, the key to the ephemeral secret (seed, b over the last special prime and q_0), the key from it (seed, b of every digit), checksum.
     ///
     /// # Errors
     /// [`CkksError`] only when the ring refuses, which checked parameters exclude.
     pub fn to_bytes(&self) -> Result<Vec<u8>, CkksError> {
         let mut bytes = vec![0; self.params.encapsulation_bytes()];
-        let mut w = Writer::new(Kind::Encapsulation, &self.params, &mut bytes);
+        let mut w = Writer::key(Kind::Encapsulation, &self.params, &mut bytes, &self.owner);
         write_switching(&mut w, &self.params, &self.down)?;
         write_switching(&mut w, &self.params, &self.up)?;
-        let end = w.at;
-        let sum = Sha256::digest(&bytes[..end]);
-        bytes[end..].copy_from_slice(&sum);
+        w.seal();
         Ok(bytes)
     }
 
@@ -466,18 +496,14 @@ impl Encapsulation {
     /// [`CkksError::Bytes`] for damaged bytes, [`CkksError::ForeignParams`], [`CkksError::NoSpecialPrime`].
     pub fn from_bytes(params: &CkksParams, bytes: &[u8]) -> Result<Self, CkksError> {
         params.needs_special()?;
-        let mut r = Reader::new(Kind::Encapsulation, params, bytes)?;
-        r.expect(params.encapsulation_bytes() - HEADER_BYTES)?;
-        let (all, sum) = bytes.split_at(bytes.len() - CHECKSUM_BYTES);
-        if Sha256::digest(all)[..] != *sum {
-            return Err(r.fail("its checksum is not that of its bytes; send it again"));
-        }
+        let (mut r, owner) = Reader::key(Kind::Encapsulation, params, bytes)?;
+        r.expect(params.encapsulation_bytes() - KEY_BYTES)?;
         let range = params.0.special - 1..params.0.special + 1;
         let seed = r.array()?;
         let b = vec![r.poly(params, range.clone())?];
         let a = vec![expand_uniform(params, &seed, Domain::Encapsulate, range)?];
         let down = SwitchingKey { seed, level: Level(1), b, a };
         let up = read_switching(&mut r, params, params.max_level(), Domain::Release)?;
-        Ok(Self { params: params.clone(), down, up })
+        Ok(Self { params: params.clone(), owner, down, up })
     }
 }

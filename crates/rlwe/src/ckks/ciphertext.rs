@@ -231,6 +231,7 @@ impl Ciphertext {
 #[derive(Clone)]
 pub struct PublicKey {
     pub(super) params: CkksParams,
+    pub(super) owner: super::switching::Owner,
     pub(super) b: RnsPoly<Eval>,
     pub(super) a: RnsPoly<Eval>,
     pub(super) seed: [u8; 32],

@@ -3,7 +3,7 @@
 use super::ciphertext::{expand_uniform, fresh_seed, Domain};
 use super::fft::{ComplexBuffer, SpecialFft};
 use super::noise::independent_sum;
-use super::switching::{GaloisKey, SwitchingKey};
+use super::switching::{GaloisKey, Owner, SwitchingKey, NOBODY};
 use super::{
     Ciphertext, CkksError, CkksParams, Galois, GaloisKeys, Level, Plaintext, PublicKey, RelinKey,
     SmallPlaintext,
@@ -22,6 +22,8 @@ pub struct SecretKey {
     pub(super) params: CkksParams,
     /// Over all primes.
     pub(super) s: RnsPoly<Eval>,
+    /// Public: says of keys that they are this secret's.
+    pub(super) owner: Owner,
 }
 
 impl Drop for SecretKey {
@@ -213,7 +215,9 @@ impl KeyGenerator {
         let all = self.params.extended_range(self.params.max_level());
         let s = self.bounded(all, prg, self.params.noise().secret_norm2(), sample::ternary)?;
         ledger::once(uses::SECRET, &[Tag::words(s.words())]);
-        Ok(SecretKey { params: self.params.clone(), s })
+        let mut owner = NOBODY;
+        prg.fill_bytes(&mut owner);
+        Ok(SecretKey { params: self.params.clone(), s, owner })
     }
 
     pub(super) fn check(&self, secret: &SecretKey) -> Result<(), CkksError> {
@@ -235,7 +239,7 @@ impl KeyGenerator {
         uses::limbs(uses::CKKS_MASK, &a);
         let mut b = self.key_error(range, prg)?;
         self.params.basis().mul_sub(&mut b, &a, &secret.s)?;
-        Ok(PublicKey { params: self.params.clone(), b, a, seed })
+        Ok(PublicKey { params: self.params.clone(), owner: secret.owner, b, a, seed })
     }
 
     /// Digits `(-a_d under + e_d + P g_d from, a_d)`: from key `from` to key `under`, over the primes of `level`.
@@ -285,7 +289,7 @@ impl KeyGenerator {
         self.params.basis().mul_assign(&mut square, &secret.s)?;
         let key = self.switching_key(&square, &secret.s, Domain::Relinearise, self.params.key_level(), prg);
         square.zeroize();
-        Ok(RelinKey { params: self.params.clone(), key: key? })
+        Ok(RelinKey { params: self.params.clone(), owner: secret.owner, key: key? })
     }
 
     /// Keys for exactly these rotations and conjugations; each is as large as a relinearisation key.
@@ -340,6 +344,6 @@ impl KeyGenerator {
             under.zeroize();
             keys.insert(exponent, GaloisKey::new(&self.params, exponent, key?)?);
         }
-        Ok(GaloisKeys { params: self.params.clone(), keys })
+        Ok(GaloisKeys { params: self.params.clone(), owner: secret.owner, keys })
     }
 }

@@ -6,6 +6,7 @@ use hushnet_ring::rns::{Coef, Eval, RnsPoly};
 use hushnet_ring::secret::declassify;
 use hushnet_ring::Ring;
 use std::ops::Range;
+use std::sync::OnceLock;
 use zeroize::Zeroize;
 
 /// A complex number of two doubles.
@@ -157,6 +158,8 @@ impl ScalarPlaintext {
 pub struct Encoder {
     params: CkksParams,
     fft: SpecialFft,
+    /// Transforms of an half, a quarter, an eighth of the slots, made when vectors that repeat need them.
+    shorter: [OnceLock<SpecialFft>; 3],
 }
 
 /// Integers up to this magnitude take the vector path.
@@ -174,7 +177,8 @@ impl Encoder {
     /// Makes the tables that these parameters need.
     #[must_use]
     pub fn new(params: &CkksParams) -> Self {
-        Self { params: params.clone(), fft: SpecialFft::new(params.embedding(), params.basis().isa()) }
+        let fft = SpecialFft::new(params.embedding(), params.basis().isa());
+        Self { params: params.clone(), fft, shorter: [const { OnceLock::new() }; 3] }
     }
 
     /// The checked parameters that this encodes for.
@@ -195,6 +199,48 @@ impl Encoder {
             buffer.re[self.fft.position(j)] = v;
         }
         self.finish(buffer, at, self.params.data_range(at.level))
+    }
+
+    /// [`Self::encode`] of values that repeat after `period` slots, a power of two; missing ones of a period are zero. The polynomial is one in X^g
+    /// with g = slots / period, so a transform of a period is enough (of an eighth of the slots, where that is more).
+    ///
+    /// # Errors
+    /// As [`Self::encode`]; at most `period` values.
+    pub fn encode_repeated(
+        &self,
+        values: &[f64],
+        period: usize,
+        at: EncodeAt,
+    ) -> Result<Plaintext, CkksError> {
+        let slots = self.params.slots();
+        if !period.is_power_of_two() || period > slots {
+            return Err(CkksError::TooManyValues { got: period, slots });
+        }
+        self.check(values.len(), period, at)?;
+        let value = |j: usize| values.get(j % period).copied().unwrap_or(0.0);
+        let gap = (slots / period).min(1 << self.shorter.len());
+        let narrow = at.bound * at.scale < FAST_LIMIT / 2.0;
+        if gap == 1 || self.params.ring() != Ring::Cyclotomic || slots < 8 * gap || !narrow {
+            let all: Vec<f64> = (0..slots).map(value).collect();
+            return self.encode(&all, at);
+        }
+        let fft = self.shorter[gap.ilog2() as usize - 1]
+            .get_or_init(|| SpecialFft::new(self.params.ring_degree() / gap, self.params.basis().isa()));
+        let mut buffer = ComplexBuffer::zero(fft.slots());
+        for j in 0..fft.slots() {
+            check_value(j, value(j).abs(), at.bound)?;
+            buffer.re[fft.position(j)] = value(j);
+        }
+        fft.inverse(&mut buffer);
+        let factor = at.scale / fft.slots() as f64;
+        let mut words = vec![0u64; self.params.ring_degree()];
+        let coefficients = buffer.re.iter().chain(&buffer.im);
+        for (word, x) in words.iter_mut().step_by(gap).zip(coefficients) {
+            *word = rounded_word(x * factor);
+        }
+        let poly = self.params.basis().from_signed(&words, self.params.data_range(at.level));
+        words.zeroize();
+        self.encoded(poly?, at)
     }
 
     /// [`Self::encode`], over the special primes too: the only plaintexts that [`super::Evaluator::hoisted_sum`] takes,
@@ -461,6 +507,10 @@ impl Encoder {
         } else {
             self.round_wide(&buffer, factor, range)?
         };
+        self.encoded(poly, at)
+    }
+
+    fn encoded(&self, poly: RnsPoly<Coef>, at: EncodeAt) -> Result<Plaintext, CkksError> {
         let noise = self.params.noise();
         Ok(Plaintext {
             params: self.params.clone(),

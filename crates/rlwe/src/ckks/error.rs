@@ -22,6 +22,9 @@ pub enum CkksError {
     /// Two operands were made under different parameters.
     #[error("{0} belongs to other parameters; make all keys and ciphertexts from one CkksParams")]
     ForeignParams(&'static str),
+    /// A key that does not belong to the secret of the others.
+    #[error("{0} belongs to another secret than the other keys; send all keys of one secret")]
+    ForeignSecret(&'static str),
     /// A level outside 1..=max.
     #[error("level {got} does not exist; levels are 1 to {max}")]
     Level {

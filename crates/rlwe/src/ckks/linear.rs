@@ -3,13 +3,33 @@
 use super::noise::independent_sum;
 use super::switching::{digit_ratio2, switch};
 use super::{Ciphertext, CkksError, CkksParams, Encoder, Evaluator, Galois, GaloisKeys, Level, Plaintext};
-use hushnet_ring::rns::PlainTerms;
+use hushnet_ring::rns::{PlainTerms, MOST_GAP};
+use hushnet_ring::Ring;
+
+/// How many equal words are stored once where plaintexts repeat after so many slots: they are polynomials in X^(N/2 over period).
+fn stored_once(params: &CkksParams, period: usize) -> usize {
+    if params.ring() == Ring::Cyclotomic && params.ring_degree() >= 64 {
+        (params.slots() / period).min(MOST_GAP)
+    } else {
+        1
+    }
+}
+
+impl CkksParams {
+    /// Words of a prime that [`PlainRows`] store for a plaintext that repeats after so many slots.
+    #[must_use]
+    pub fn repeated_words(&self, period: usize) -> usize {
+        self.ring_degree() / stored_once(self, period)
+    }
+}
 
 /// Encoded plaintexts of sums `sum_t p_t x_t`, stored for one pass (`hushnet_ring::rns::PlainTerms`).
 pub struct PlainRows {
     params: CkksParams,
     level: Level,
     scale: f64,
+    /// Slots after which all plaintexts repeat.
+    period: usize,
     /// Largest `sum_t |p_t|` over the slots of each sum.
     magnitudes: Vec<f64>,
     /// Encoding error of one plaintext, ring units.
@@ -18,26 +38,32 @@ pub struct PlainRows {
 }
 
 impl PlainRows {
-    /// Room for the terms of `sums` (numbers of ciphertexts) at one level and scale.
+    /// Room for the terms of `sums` (numbers of ciphertexts) at one level and scale; all plaintexts repeat after `period` slots, a power of two.
     ///
     /// # Errors
-    /// [`CkksError::Level`], [`CkksError::BadScale`], [`CkksError::Rns`] for rings below 32 coefficients.
+    /// [`CkksError::Level`], [`CkksError::BadScale`], [`CkksError::TooManyValues`] for no such period, [`CkksError::Rns`] for rings below 32
+    /// coefficients.
     pub fn new(
         params: &CkksParams,
         level: Level,
         scale: f64,
+        period: usize,
         sums: Vec<Vec<u32>>,
     ) -> Result<Self, CkksError> {
         params.level(level.0)?;
         if !scale.is_finite() || scale < 1.0 {
             return Err(CkksError::BadScale);
         }
+        if !period.is_power_of_two() || period > params.slots() {
+            return Err(CkksError::TooManyValues { got: period, slots: params.slots() });
+        }
         let magnitudes = vec![0.0; sums.len()];
-        let terms = PlainTerms::new(params.basis(), params.data_range(level), sums)?;
-        Ok(Self { params: params.clone(), level, scale, magnitudes, rounding: 0.0, terms })
+        let gap = stored_once(params, period);
+        let terms = PlainTerms::new(params.basis(), params.data_range(level), gap, sums)?;
+        Ok(Self { params: params.clone(), level, scale, period, magnitudes, rounding: 0.0, terms })
     }
 
-    /// Encodes and stores the diagonals of one sum, in the order of its terms: one slot vector each.
+    /// Encodes and stores the diagonals of one sum, in the order of its terms: one vector of a period each.
     ///
     /// # Errors
     /// As [`Encoder::encode`]; [`CkksError::Count`] for a wrong number of diagonals.
@@ -46,7 +72,7 @@ impl PlainRows {
         if diagonals.len() != expected {
             return Err(CkksError::Count { what: "diagonals", expected, got: diagonals.len() });
         }
-        let mut absolute = vec![0.0f64; self.params.slots()];
+        let mut absolute = vec![0.0f64; self.period];
         for (t, values) in diagonals.iter().enumerate() {
             let p = self.encode(encoder, values)?;
             self.rounding = self.rounding.max(p.sd);
@@ -59,7 +85,11 @@ impl PlainRows {
 
     fn encode(&self, encoder: &Encoder, values: &[f64]) -> Result<Plaintext, CkksError> {
         let bound = values.iter().fold(0.0f64, |m, v| m.max(v.abs()));
-        encoder.encode(values, super::EncodeAt { level: self.level, scale: self.scale, bound })
+        encoder.encode_repeated(
+            values,
+            self.period,
+            super::EncodeAt { level: self.level, scale: self.scale, bound },
+        )
     }
 
     /// The level that plaintexts are encoded at.
@@ -189,7 +219,7 @@ impl Evaluator {
                 let divider = &self.params.0.descend_rescale[level.0 - 2];
                 let mut parts = Vec::with_capacity(2);
                 for (raised, own) in high.iter_mut().zip(&low) {
-                    basis.scale_add_part(raised, own, &self.params.0.special_product)?;
+                    basis.scale_add_part(raised, own, &self.params.switching(level).product)?;
                     parts.push(divider.divide(basis, raised)?);
                 }
                 parts

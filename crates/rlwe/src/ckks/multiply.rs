@@ -120,7 +120,7 @@ impl Evaluator {
         let down = &self.params.0.descend_rescale[c.level.0 - 2];
         let mut parts = Vec::with_capacity(2);
         for (mut raised, own) in switch(&self.params, third, c.level, &key.key)?.into_iter().zip(&c.parts) {
-            basis.scale_add_part(&mut raised, own, &self.params.0.special_product)?;
+            basis.scale_add_part(&mut raised, own, &self.params.switching(c.level).product)?;
             parts.push(down.divide(basis, &raised)?);
         }
         let noise = self.params.noise();

@@ -4,7 +4,7 @@ use super::noise::NoiseModel;
 use super::CkksError;
 use crate::security;
 use hushnet_ring::prime::is_prime;
-use hushnet_ring::rns::{BaseConverter, Divider, RnsBasis, MAX_RNS_PRIME_BITS};
+use hushnet_ring::rns::{BaseConverter, Divider, Modulus, RnsBasis, MAX_RNS_PRIME_BITS};
 use hushnet_ring::{simd, Isa, Ring};
 use sha2::{Digest, Sha256};
 use std::ops::Range;
@@ -130,10 +130,24 @@ pub(super) struct Digit {
     pub(super) lift: Vec<BaseConverter>,
 }
 
+/// Special primes of key switching at one level: the last ones, as many as its digits need. P' is their product.
+///
+/// A key hides P g_d s for all special primes. Modulo fewer of them it does so, too; digits of c P'/P there make P' c s of it.
+pub(super) struct Switching {
+    /// How many.
+    pub(super) special: usize,
+    /// `P' mod q` for every prime of the basis.
+    pub(super) product: Vec<u64>,
+    /// `P'/P mod q` for every prime of the basis, 0 for special primes; empty where P' = P.
+    pub(super) share: Vec<u64>,
+}
+
 pub(super) struct Inner {
     spec: CkksSpec,
     pub(super) basis: RnsBasis,
     pub(super) special: usize,
+    /// `[l - 1]`: what keys are switched with at level l.
+    pub(super) switching: Vec<Switching>,
     pub(super) digits: Vec<Digit>,
     /// Highest level at which keys switch.
     pub(super) key_level: usize,
@@ -143,7 +157,7 @@ pub(super) struct Inner {
     pub(super) descend: Vec<Divider>,
     /// `[l - 2]`: from level l with special primes to level l - 1.
     pub(super) descend_rescale: Vec<Divider>,
-    /// `P mod q` for every prime of the basis.
+    /// `P mod q` for every prime of the basis, P the product of all special primes: what keys are made with.
     pub(super) special_product: Vec<u64>,
     hash: [u8; 32],
     secure: bool,
@@ -208,6 +222,38 @@ fn log2_product(primes: &[u64]) -> f64 {
     primes.iter().map(|&q| (q as f64).log2()).sum()
 }
 
+/// Bits that special primes have at least above a digit, unless all of them are in use: switching adds less than rounding then.
+const SPARE_BITS: f64 = 1.9;
+
+/// How many special primes each level takes, from level 1: the fewest last ones that its digits leave [`SPARE_BITS`], or all.
+fn special_counts(spec: &CkksSpec, data: &[u64], special: &[u64]) -> Vec<usize> {
+    let size = data.len().div_ceil(spec.digits);
+    let enough = |level: usize| {
+        let bits = data[..level].chunks(size).map(log2_product).fold(0.0, f64::max) + SPARE_BITS;
+        let last = |count: usize| log2_product(&special[special.len() - count..]);
+        (1..special.len()).find(|&count| last(count) >= bits).unwrap_or(special.len())
+    };
+    (1..=data.len()).map(enough).collect()
+}
+
+/// The product of some primes modulo every prime of a basis.
+fn products(basis: &RnsBasis, primes: &[u64]) -> Vec<u64> {
+    basis.moduli().iter().map(|m| primes.iter().fold(1, |p, &q| m.mul(p, q % m.value()))).collect()
+}
+
+impl Switching {
+    fn new(basis: &RnsBasis, special: &[u64], count: usize) -> Self {
+        let (others, used) = special.split_at(special.len() - count);
+        let share = |(i, (m, p)): (usize, (&Modulus, u64))| if i < special.len() { 0 } else { m.inv(p) };
+        let share = if others.is_empty() {
+            Vec::new()
+        } else {
+            basis.moduli().iter().zip(products(basis, others)).enumerate().map(share).collect()
+        };
+        Self { special: count, product: products(basis, used), share }
+    }
+}
+
 fn check_shape(spec: &CkksSpec, secure: bool) -> Result<(), CkksError> {
     let n = spec.ring_degree;
     let (data, special) = (spec.data_primes.len(), spec.special_primes.len());
@@ -254,24 +300,29 @@ impl CkksParams {
         let ordered: Vec<u64> = special.iter().chain(data).copied().collect();
         let basis = RnsBasis::of_ring(spec.ring, spec.ring_degree, &ordered, isa)?;
         let digits = if k == 0 { Vec::new() } else { Self::digits(spec, &basis, data, special)? };
-        let specials: Vec<usize> = (0..k).collect();
-        let with_last = |l: usize| -> Vec<usize> { specials.iter().copied().chain([k + l - 1]).collect() };
+        let switching: Vec<Switching> = special_counts(spec, data, special)
+            .into_iter()
+            .map(|count| Switching::new(&basis, special, count))
+            .collect();
+        let specials = |l: usize| k - switching[l - 1].special..k;
+        let with_last = |l: usize| -> Vec<usize> { specials(l).chain([k + l - 1]).collect() };
         let rescale = (2..=levels)
             .map(|l| Divider::new(&basis, &[k + l - 1], k..k + l - 1))
             .collect::<Result<_, _>>()?;
-        let switching = |from: usize| if k == 0 { 1..1 } else { from..levels + 1 };
-        let descend =
-            switching(1).map(|l| Divider::new(&basis, &specials, k..k + l)).collect::<Result<_, _>>()?;
-        let descend_rescale = switching(2)
+        let levels_from = |from: usize| if k == 0 { 1..1 } else { from..levels + 1 };
+        let descend = levels_from(1)
+            .map(|l| Divider::new(&basis, &specials(l).collect::<Vec<_>>(), k..k + l))
+            .collect::<Result<_, _>>()?;
+        let descend_rescale = levels_from(2)
             .map(|l| Divider::new(&basis, &with_last(l), k..k + l - 1))
             .collect::<Result<_, _>>()?;
-        let special_product =
-            basis.moduli().iter().map(|m| special.iter().fold(1, |p, &q| m.mul(p, q % m.value()))).collect();
+        let special_product = products(&basis, special);
         let hash = Self::hash_of(spec, &ordered, key_level, secure);
         Ok(Self(Arc::new(Inner {
             spec: spec.clone(),
             basis,
             special: k,
+            switching,
             digits,
             key_level,
             rescale,
@@ -383,7 +434,7 @@ impl CkksParams {
         self.0.digits.iter().filter(|d| d.primes.start < level.0).count()
     }
 
-    /// sd that switching keys adds at a level, before rounding: `sqrt(sum_d (Q_d/P)^2 E^2 N/24)`, ring units.
+    /// sd that switching keys adds at a level, before rounding: `sqrt(sum_d (Q_d/P')^2 E^2 N/24)`, ring units.
     ///
     /// # Errors
     /// [`CkksError::NoSpecialPrime`].
@@ -455,10 +506,15 @@ impl CkksParams {
         self.0.special..self.0.special + level.0
     }
 
-    /// Positions of the special primes and a level's data primes.
+    /// Positions of the special primes that a level's key switches use, and of the level's data primes.
     #[must_use]
     pub fn extended_range(&self, level: Level) -> Range<usize> {
-        0..self.0.special + level.0
+        let k = self.0.special;
+        k - self.switching(level).special..k + level.0
+    }
+
+    pub(super) fn switching(&self, level: Level) -> &Switching {
+        &self.0.switching[level.0 - 1]
     }
 
     /// The formulas by which noise is predicted for these parameters.
@@ -467,7 +523,7 @@ impl CkksParams {
         NoiseModel::new(self.ring(), self.ring_degree())
     }
 
-    /// `sum_d (Q_d / P)^2` over the key-switching digits in use at a level: what [`NoiseModel::switching`] takes.
+    /// `sum_d (Q_d / P')^2` over the key-switching digits in use at a level, P' its special primes: what [`NoiseModel::switching`] takes.
     #[must_use]
     pub fn digit_ratio2(&self, level: Level) -> f64 {
         super::switching::digit_ratio2(self, level)

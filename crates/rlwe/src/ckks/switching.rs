@@ -57,10 +57,16 @@ impl SwitchingKey {
     }
 }
 
+/// Names the secret that keys belong to: random, drawn with it, and told to everybody who sees its keys.
+pub(super) type Owner = [u8; 16];
+/// The owner of no keys.
+pub(super) const NOBODY: Owner = [0; 16];
+
 /// Takes `c2 s^2` back to two parts.
 #[derive(Clone)]
 pub struct RelinKey {
     pub(super) params: CkksParams,
+    pub(super) owner: Owner,
     pub(super) key: SwitchingKey,
 }
 
@@ -81,6 +87,7 @@ impl GaloisKey {
 #[derive(Clone)]
 pub struct GaloisKeys {
     pub(super) params: CkksParams,
+    pub(super) owner: Owner,
     pub(super) keys: BTreeMap<usize, GaloisKey>,
 }
 
@@ -101,16 +108,21 @@ impl GaloisKeys {
     /// A set of keys that has none.
     #[must_use]
     pub fn none(params: &CkksParams) -> Self {
-        Self { params: params.clone(), keys: BTreeMap::new() }
+        Self { params: params.clone(), owner: NOBODY, keys: BTreeMap::new() }
     }
 
     /// Takes the keys of another set, in the place of its own for the same automorphisms.
     ///
     /// # Errors
-    /// [`CkksError::ForeignParams`].
+    /// [`CkksError::ForeignParams`], [`CkksError::ForeignSecret`].
     pub fn merge(&mut self, other: Self) -> Result<(), CkksError> {
         if self.params.hash() != other.params.hash() {
             return Err(CkksError::ForeignParams("rotation keys"));
+        }
+        if self.is_empty() {
+            self.owner = other.owner;
+        } else if !other.is_empty() && self.owner != other.owner {
+            return Err(CkksError::ForeignSecret("a rotation key"));
         }
         self.keys.extend(other.keys);
         Ok(())
@@ -135,6 +147,20 @@ impl GaloisKeys {
     }
 }
 
+/// What says that a key belongs to a secret.
+macro_rules! owned {
+    ($($key:ty),*) => {
+        $(impl $key {
+            /// Names the secret that it belongs to: a random number, the same in all keys of one secret and in no other's.
+            #[must_use]
+            pub fn owner(&self) -> [u8; 16] {
+                self.owner
+            }
+        })*
+    };
+}
+owned!(RelinKey, GaloisKeys, super::PublicKey, super::bootstrap::Encapsulation);
+
 /// A polynomial cut into digits, each raised to all primes of its level and the special ones: what every
 /// key switch of the same polynomial shares.
 #[derive(Clone)]
@@ -143,7 +169,8 @@ pub struct Digits {
     pub(super) polys: Vec<RnsPoly<Eval>>,
 }
 
-/// Calls `f` with the prepared digits of `c` (level l). Cost: l inverse transforms.
+/// Calls `f` with the prepared digits of `c` (level l), times what keys hide too much of it where the level uses few special primes. Cost: l inverse
+/// transforms.
 pub(super) fn with_digits<R>(
     params: &CkksParams,
     c: &RnsPoly<Eval>,
@@ -159,6 +186,16 @@ pub(super) fn with_digits<R>(
             needed: level.0,
         });
     }
+    let share = &params.switching(level).share;
+    let shared;
+    let c = if share.is_empty() {
+        c
+    } else {
+        let mut own = c.clone();
+        basis.scale_assign(&mut own, share)?;
+        shared = own;
+        &shared
+    };
     let mut coefficients = basis.inverse(c.clone())?;
     let mut rest = coefficients.words_mut();
     let mut digits = Vec::new();
@@ -231,9 +268,10 @@ pub(super) fn apply_limb(
     Ok(params.basis().inner_words(i, [low, high], x, [&b, &a])?)
 }
 
-/// `sum_d Q_d^2` over the digits in use at a level, divided by P^2.
+/// `sum_d Q_d^2` over the digits in use at a level, divided by P'^2, P' the product of the special primes that it uses.
 pub(super) fn digit_ratio2(params: &CkksParams, level: Level) -> f64 {
-    let special: f64 = params.special_primes().iter().map(|&p| (p as f64).log2()).sum();
+    let used = params.0.special - params.switching(level).special;
+    let special: f64 = params.special_primes()[used..].iter().map(|&p| (p as f64).log2()).sum();
     params
         .0
         .digits

@@ -1,9 +1,11 @@
 //! Plans with bootstraps: whole sessions, keys that are not the plan's, plans that are wrong. A small ring without security.
 
 use super::messages::{self, KeyKind};
-use super::packed_tests::{client, numbers, options, planned, read, File, Net};
+use super::packed_tests::{client, numbers, options, planned, read, sealed, File, Net};
 use super::tests::{answers, run_pipe};
 use super::*;
+use crate::channel::{Channel, Traffic};
+use crate::error::TransportError;
 use crate::wire::{Frame, FrameBuilder, Kind};
 use crate::{Compute, Error, Input, InputData};
 use hushnet_layers::packed::{Bootstrapping, GraphSpec, PackedOptions};
@@ -135,16 +137,13 @@ fn plans_with_wrong_bootstraps_are_refused() {
     assert!(error.contains("bootstrap"), "{error}");
 }
 
-#[test]
-fn a_server_refuses_a_damaged_pair_and_keys_of_other_rotations() {
-    let plan = deep().read();
-    let due = messages::keys(plan.params(), &KeysNeeded::of(&plan));
-    let mut prg = hushnet_ring::Prg::from_seed([1; 16]);
+/// The bytes of all keys of a fresh secret.
+fn made(plan: &NonInteractivePlan, due: &[messages::KeyFrame], seed: u8) -> Vec<Vec<u8>> {
+    let mut prg = Prg::from_seed([seed; 16]);
     let generator = KeyGenerator::new(plan.params());
     let secret = generator.secret_key(&mut prg).unwrap();
-    let bootstrap = plan.packed().unwrap().interface().bootstrap().unwrap().clone();
-    let made: Vec<Vec<u8>> = due
-        .iter()
+    let bootstrap = plan.packed().unwrap().interface().bootstrap().unwrap();
+    due.iter()
         .map(|key| match key.kind {
             KeyKind::Relin => generator.relin_key(&secret, &mut prg).unwrap().to_bytes(),
             KeyKind::Public => generator.public_key(&secret, &mut prg).unwrap().to_bytes(),
@@ -152,11 +151,18 @@ fn a_server_refuses_a_damaged_pair_and_keys_of_other_rotations() {
                 generator.galois_keys_at(&secret, &[(g, level)], &mut prg).unwrap().to_bytes()
             }
             KeyKind::Encapsulation => {
-                generator.encapsulation(&secret, &bootstrap, &mut prg).unwrap().to_bytes()
+                generator.encapsulation(&secret, bootstrap, &mut prg).unwrap().to_bytes()
             }
         })
         .collect::<Result<_, _>>()
-        .unwrap();
+        .unwrap()
+}
+
+#[test]
+fn a_server_refuses_a_damaged_pair_and_keys_of_other_rotations() {
+    let plan = deep().read();
+    let due = messages::keys(plan.params(), &KeysNeeded::of(&plan));
+    let made = made(&plan, &due, 1);
     assert!(due.iter().zip(&made).all(|(k, b)| k.bytes == b.len()));
     assert!(matches!(due.last().unwrap().kind, KeyKind::Encapsulation));
     let refused = |change: &dyn Fn(&mut Vec<Vec<u8>>), what: &str| {
@@ -179,5 +185,70 @@ fn a_server_refuses_a_damaged_pair_and_keys_of_other_rotations() {
     refused(&|k| k[last][8] ^= 1, "other parameters");
     refused(&|k| k[last].truncate(1000), "the plan says");
     // The conjugation's key in the place of a rotation's, and back.
-    refused(&|k| k[last - 1][52] ^= 4, "was due");
+    refused(
+        &|k| {
+            k[last - 1][68] ^= 4;
+            sealed(&mut k[last - 1]);
+        },
+        "was due",
+    );
+}
+
+/// Sends another payload in the place of one key.
+struct OneKey<'a> {
+    inner: Box<dyn Channel>,
+    key: &'a messages::KeyFrame,
+    /// The key instead, or none: the client's own with one bit changed.
+    other: Option<&'a [u8]>,
+}
+
+impl Channel for OneKey<'_> {
+    fn send(&mut self, frame: Frame) -> Result<(), TransportError> {
+        let (tile, bytes) = (self.key.tile, self.key.bytes);
+        let Ok(own) = frame.expect_payload(Kind::Setup, 0, tile, bytes) else {
+            return self.inner.send(frame);
+        };
+        let mut changed = FrameBuilder::reuse(Vec::new(), Kind::Setup, 0, tile, bytes).unwrap();
+        changed.payload_mut().copy_from_slice(self.other.unwrap_or(own));
+        if self.other.is_none() {
+            changed.payload_mut()[bytes / 2] ^= 1;
+        }
+        self.inner.send(changed.finish())
+    }
+    fn recv(&mut self) -> Result<Frame, Error> {
+        self.inner.recv()
+    }
+    fn traffic(&self) -> Traffic {
+        self.inner.traffic()
+    }
+    fn set_limit(&mut self, bytes: usize) {
+        self.inner.set_limit(bytes);
+    }
+}
+
+/// Whichever key is of another secret, or has one wrong bit: no answer, but an error. The client could not tell by the answer: what a wrong key makes
+/// of a value is noise, but a bootstrap takes all noise for a message.
+#[test]
+fn one_wrong_or_damaged_key_is_an_error_whichever_it_is() {
+    static DUE: OnceLock<Vec<messages::KeyFrame>> = OnceLock::new();
+    static OTHERS: OnceLock<Vec<Vec<u8>>> = OnceLock::new();
+    let plan = deep().read();
+    let due = DUE.get_or_init(|| messages::keys(plan.params(), &KeysNeeded::of(&plan)));
+    let others = OTHERS.get_or_init(|| made(&plan, due, 7));
+    let model = NonInteractiveModel::new(&plan, Compute::default()).unwrap();
+    let data = numbers(WIDTH, 5);
+    let run = |key: &'static messages::KeyFrame, other: Option<&'static [u8]>| {
+        let open = |inner| NonInteractiveClient::open(Box::new(OneKey { inner, key, other }), client());
+        crate::local::run_pipe(&model, open, &[input(&data)], &mut |_| ControlFlow::Continue(()))
+    };
+    for (key, other) in due.iter().zip(others) {
+        for other in [Some(&other[..]), None] {
+            let what = if other.is_some() { "another secret" } else { "checksum" };
+            match run(key, other).map(|_| ()) {
+                Err(Error::Protocol(e)) => assert!(e.to_string().contains(what), "{key:?}: {e}"),
+                Err(e) => panic!("{key:?}: {e}"),
+                Ok(()) => panic!("{key:?} is wrong, and the answer was taken"),
+            }
+        }
+    }
 }

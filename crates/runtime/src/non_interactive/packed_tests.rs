@@ -169,7 +169,8 @@ fn any_number_of_images_one_after_the_other_with_exact_bytes_and_counts() {
     let plan = n.read();
     let (traffic, circuit) = (predict(&plan), plan.packed().unwrap().circuit().unwrap().clone());
     // Every rotation key travels in a frame of its own.
-    let header = (hushnet_rlwe::ckks::HEADER_BYTES + 4 + crate::wire::HEADER) as u64;
+    // Header, owner, checksum and count of each key's bytes, and the frame's.
+    let header = (hushnet_rlwe::ckks::HEADER_BYTES + 16 + 32 + 4 + crate::wire::HEADER) as u64;
     let frames = circuit.rotations().len() as u64;
     assert!(
         traffic.keys >= circuit.key_bytes() && traffic.keys <= circuit.key_bytes() + (frames + 2) * header
@@ -309,6 +310,13 @@ fn packed_plans_that_are_wrong_are_refused_by_name() {
 /// What a peer makes of an honest client's keys and request.
 type Change<'a> = dyn Fn(&mut Vec<Vec<u8>>, &mut Vec<u8>) + 'a;
 
+/// Gives changed bytes of a key their checksum.
+pub(super) fn sealed(key: &mut [u8]) {
+    let end = key.len() - 32;
+    let sum = <sha2::Sha256 as sha2::Digest>::digest(&key[..end]);
+    key[end..].copy_from_slice(&sum);
+}
+
 #[test]
 fn a_server_refuses_keys_and_requests_that_do_not_follow_from_its_plan() {
     let plan = open().read();
@@ -359,9 +367,20 @@ fn a_server_refuses_keys_and_requests_that_do_not_follow_from_its_plan() {
     refused(session(&|k, _| k[0].truncate(100)), "the plan says");
     refused(session(&|k, _| k[last][0] ^= 1), "magic");
     refused(session(&|k, _| k[last][8] ^= 1), "other parameters");
-    // The exponent (after the header and the count): a key of another rotation.
-    refused(session(&|k, _| k[last][52] ^= 2), "was due");
-    refused(session(&|k, _| k[last][52] ^= 1), "exponents");
+    refused(session(&|k, _| k[last][52] ^= 1), "checksum");
+    refused(session(&|k, _| k[0][1000] ^= 1), "checksum");
+    // The exponent (after the header, the owner and the count): a key of another rotation.
+    let exponent = |key: &mut Vec<u8>, bit| {
+        key[68] ^= bit;
+        sealed(key);
+    };
+    refused(session(&|k, _| exponent(&mut k[last], 2)), "was due");
+    refused(session(&|k, _| exponent(&mut k[last], 1)), "exponents");
+    let owner = |key: &mut Vec<u8>| {
+        key[hushnet_rlwe::ckks::HEADER_BYTES] ^= 1;
+        sealed(key);
+    };
+    refused(session(&|k, _| owner(&mut k[last])), "another secret");
     refused(session(&|_, r| r.truncate(r.len() - 1)), "the plan says");
     refused(session(&|_, r| r[48] = 1), "length");
     refused(session(&|_, r| r[48 + 4 + 6] ^= 1), "scale");

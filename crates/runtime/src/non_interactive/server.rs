@@ -19,6 +19,7 @@ use hushnet_ring::Prg;
 use hushnet_rlwe::ckks::bootstrap::Encapsulation;
 use hushnet_rlwe::ckks::{Ciphertext, CkksError, CkksParams, GaloisKeys, PublicKey, RelinKey};
 use rayon::prelude::*;
+use std::collections::BTreeSet;
 use std::ops::ControlFlow;
 use std::sync::Arc;
 
@@ -59,6 +60,7 @@ pub(super) fn peer_bytes(what: &'static str, e: CkksError) -> Error {
     match e {
         CkksError::Bytes { .. }
         | CkksError::ForeignParams(_)
+        | CkksError::ForeignSecret(_)
         | CkksError::Level { .. }
         | CkksError::BadScale
         | CkksError::Capacity { .. } => ProtocolError::Message { kind: what, detail: e.to_string() }.into(),
@@ -276,8 +278,18 @@ impl NonInteractiveModel {
                         let detail = format!("a key for {element:?} at level {} was due", level.get());
                         return Err(ProtocolError::Message { kind: "Setup", detail }.into());
                     }
-                    keys.galois.get_or_insert_with(|| GaloisKeys::none(params)).merge(one)?;
+                    let all = keys.galois.get_or_insert_with(|| GaloisKeys::none(params));
+                    all.merge(one).map_err(wrong)?;
                 }
+            }
+            let owners = [
+                keys.relin.as_ref().map(RelinKey::owner),
+                received.public.as_ref().map(PublicKey::owner),
+                keys.encapsulation.as_ref().map(Encapsulation::owner),
+                keys.galois.as_ref().map(GaloisKeys::owner),
+            ];
+            if owners.iter().flatten().collect::<BTreeSet<_>>().len() > 1 {
+                return Err(wrong(CkksError::ForeignSecret("a key")));
             }
             Ok(())
         })

@@ -4,7 +4,7 @@ use super::linear::{rotations, Steps};
 use super::BootstrapParams;
 use crate::ckks::ciphertext::{expand_uniform, fresh_seed, Domain};
 use crate::ckks::client::{KeyGenerator, SecretKey};
-use crate::ckks::switching::SwitchingKey;
+use crate::ckks::switching::{Owner, SwitchingKey};
 use crate::ckks::{CkksError, CkksParams, Galois, GaloisKeys, Level, RelinKey};
 use crate::uses;
 use hushnet_ring::ledger::{self, Tag};
@@ -15,6 +15,7 @@ use zeroize::Zeroize;
 #[derive(Clone)]
 pub struct Encapsulation {
     pub(in crate::ckks) params: CkksParams,
+    pub(in crate::ckks) owner: Owner,
     /// From the secret to the sparse one, over the last special prime and q_0.
     pub(in crate::ckks) down: SwitchingKey,
     /// From the sparse secret to the secret, over everything.
@@ -33,7 +34,7 @@ pub struct BootstrapKeys<'a> {
 }
 
 impl BootstrapKeys<'_> {
-    /// That every rotation of a bootstrap has a key of its level.
+    /// That every rotation of a bootstrap has a key of its level, and that all keys belong to one secret.
     pub(in crate::ckks) fn serve(&self, params: &BootstrapParams) -> Result<(), CkksError> {
         let own = [&self.relin.params, &self.galois.params, &self.encapsulation.params];
         if own.iter().any(|p| **p != params.params) {
@@ -42,6 +43,9 @@ impl BootstrapKeys<'_> {
         let lacks = |(g, level): &(Galois, Level)| self.galois.level_of(*g).is_none_or(|l| l < *level);
         match needed(params).into_iter().find(lacks) {
             Some((g, level)) => Err(CkksError::MissingKey(format!("{g:?} at level {}", level.0))),
+            None if [self.galois.owner, self.encapsulation.owner].iter().any(|o| *o != self.relin.owner) => {
+                Err(CkksError::ForeignSecret("one of the bootstrapping keys"))
+            }
             None => Ok(()),
         }
     }
@@ -140,7 +144,7 @@ impl KeyGenerator {
         let down = self.down_key(secret, &ephemeral, prg);
         let up = self.switching_key(&ephemeral, &secret.s, Domain::Release, self.params.max_level(), prg);
         ephemeral.zeroize();
-        Ok(Encapsulation { params: self.params.clone(), down: down?, up: up? })
+        Ok(Encapsulation { params: self.params.clone(), owner: secret.owner, down: down?, up: up? })
     }
 
     /// `(-a s' + e + p s, a)` modulo p q_0, p the last special prime.

@@ -357,16 +357,16 @@ impl Stage {
                 let group = first..range.end.min(first + GROUP);
                 if !turns.is_empty() {
                     for (digit, limbs) in digits.iter().zip(raised.chunks_exact_mut(n * GROUP)) {
-                        digit.limbs(basis, group.clone(), &mut limbs[..n * group.len()])?;
+                        digit.others(basis, group.clone(), &mut limbs[..n * group.len()])?;
                     }
                 }
                 for i in group {
-                    let x: Vec<&[u64]> =
-                        raised.chunks_exact(n * GROUP).map(|limbs| &limbs[n * (i - first)..][..n]).collect();
+                    let made = raised.chunks_exact(n * GROUP).map(|limbs| &limbs[n * (i - first)..][..n]);
+                    let x: Vec<&[u64]> = digits.iter().zip(made).map(|(d, made)| d.limb(i, made)).collect();
                     // P is 0 modulo the special primes.
                     let lifted = |part: &RnsPoly<Eval>, out: &mut [u64]| {
                         if part.range().contains(&i) {
-                            basis.scale_add_words(i, out, part.limb(i), params.0.special_product[i])
+                            basis.scale_add_words(i, out, part.limb(i), params.switching(c.level).product[i])
                         } else {
                             Ok(())
                         }

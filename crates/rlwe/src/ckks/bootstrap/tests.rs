@@ -8,7 +8,7 @@ use std::f64::consts::SQRT_2;
 use crate::batch::TAIL;
 use crate::ckks::client::{KeyGenerator, SecretKey};
 use crate::ckks::switching::counted;
-use crate::ckks::{GaloisKeys, Insecure, RelinKey};
+use crate::ckks::{Galois, GaloisKeys, Insecure, RelinKey};
 
 /// Eight levels of butterflies and less: seconds in a test.
 fn spec(ring_degree: usize, slots: usize, radices: &[u32]) -> BootstrapSpec {
@@ -295,6 +295,19 @@ fn what_does_not_fit_is_refused() {
     let none = GaloisKeys::none(world.encoder.params());
     let keys = BootstrapKeys { galois: &none, ..world.keys.all() };
     assert!(matches!(apply(&c, keys), Err(CkksError::MissingKey(_))));
+
+    // Keys of two secrets.
+    let mut prg = Prg::from_seed([77; 16]);
+    let generator = KeyGenerator::new(world.encoder.params());
+    let secret = generator.secret_key(&mut prg).unwrap();
+    let relin = generator.relin_key(&secret, &mut prg).unwrap();
+    assert_ne!(relin.owner(), world.keys.relin.owner());
+    let keys = BootstrapKeys { relin: &relin, ..world.keys.all() };
+    assert!(matches!(apply(&c, keys), Err(CkksError::ForeignSecret(_))));
+    let mut both = generator.galois_keys(&secret, &[Galois::Rotate(1)], &mut prg).unwrap();
+    both.merge(GaloisKeys::none(world.encoder.params())).unwrap();
+    let all = world.keys.all().galois.clone();
+    assert!(matches!(both.merge(all), Err(CkksError::ForeignSecret(_))));
 }
 
 #[test]

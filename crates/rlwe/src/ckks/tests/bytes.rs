@@ -138,12 +138,21 @@ fn decoders_refuse_what_they_did_not_write() {
             "galois keys" => {
                 // Reading them is slow; the header and lengths are what the others test too.
                 assert!(GaloisKeys::from_bytes(p, &bytes[..bytes.len() - 1]).is_err());
-                let mut many = bytes.clone();
-                many[HEADER_BYTES..HEADER_BYTES + 4].fill(0xff);
-                assert!(GaloisKeys::from_bytes(p, &many).is_err());
-                let mut even = bytes.clone();
-                even[HEADER_BYTES + 4] ^= 1;
-                assert!(GaloisKeys::from_bytes(p, &even).is_err());
+                let count = HEADER_BYTES + 16;
+                let refused = |change: &dyn Fn(&mut [u8]), why: &str| {
+                    let mut changed = bytes.clone();
+                    change(&mut changed);
+                    let damaged = GaloisKeys::from_bytes(p, &changed).err().unwrap().to_string();
+                    assert!(damaged.contains("checksum"), "{damaged}");
+                    let end = changed.len() - 32;
+                    let sum = Sha256::digest(&changed[..end]);
+                    changed[end..].copy_from_slice(&sum);
+                    let error = GaloisKeys::from_bytes(p, &changed).err().unwrap().to_string();
+                    assert!(error.contains(why), "{error}");
+                };
+                refused(&|b| b[count..count + 4].fill(0xff), "length");
+                refused(&|b| b[count + 4] ^= 1, "exponents");
+                refused(&|b| b[bytes.len() - 40..][..8].fill(0xff), "residue");
             }
             "fresh" | "product" => batter(bytes, |b| Ciphertext::from_bytes(p, b).is_ok()),
             _ => assert!(PublicKey::from_bytes(p, bytes).is_err()),

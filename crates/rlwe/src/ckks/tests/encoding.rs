@@ -94,6 +94,43 @@ fn zeros_and_largest_magnitudes_are_exact() {
     assert!(matches!(e.encode(&[1.0], too_fine), Err(CkksError::Capacity { .. })));
 }
 
+/// With the shorter transform the same polynomial but for roundings in binary64, and the same bits on every path.
+#[test]
+fn values_that_repeat_are_encoded_by_shorter_transforms() {
+    for spec in specs(128) {
+        let mut first = None;
+        for isa in simd::available() {
+            let mut world = World::new(&spec, isa, 6);
+            let values: Vec<f64> = world.values(1.0).iter().map(|z| z.re).collect();
+            let slots = values.len();
+            let mut all = Vec::new();
+            for period in [slots, slots / 2, slots / 4, slots / 8, slots / 16, 1] {
+                // Scales for which integers are narrow, and wide.
+                for scale in [30f64.exp2(), 60f64.exp2()] {
+                    let at = EncodeAt { scale, ..world.at(2, 1.0) };
+                    let short = &values[..period.min(slots - 3)];
+                    let mut repeated = short.to_vec();
+                    repeated.resize(period, 0.0);
+                    let repeated = repeated.repeat(slots / period);
+                    let got = world.encoder.encode_repeated(short, period, at).unwrap();
+                    let slots_of = world.encoder.decode(&got).unwrap();
+                    for (v, w) in slots_of.iter().zip(&repeated) {
+                        assert!((v - w).abs() <= got.error_bound(), "period {period}: {v} for {w}");
+                    }
+                    all.extend_from_slice(got.poly().words());
+                }
+                let at = world.at(2, 1.0);
+                assert!(world.encoder.encode_repeated(&vec![0.5; period + 1], period, at).is_err());
+                assert!(world.encoder.encode_repeated(&[1.5], period, at).is_err());
+            }
+            for period in [0, 3, 2 * slots] {
+                assert!(world.encoder.encode_repeated(&[0.5], period, world.at(2, 1.0)).is_err());
+            }
+            assert!(*first.get_or_insert(all.clone()) == all, "{isa:?}");
+        }
+    }
+}
+
 #[test]
 fn scalars_are_the_exact_integers() {
     let world = World::new(&specs(64)[1], simd::isa(), 4);

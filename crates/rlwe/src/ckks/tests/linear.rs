@@ -18,18 +18,24 @@ fn sums_of_rotated_sums_equal_exact_ones_and_the_plain_operations() {
     for isa in simd::available() {
         for (s, spec) in specs(256).iter().enumerate() {
             let mut world = World::new(spec, isa, 30 + s as u8);
-            for level in 2..=world.params.max_level().get() {
+            let slots = world.params.slots();
+            let levels = 2..=world.params.max_level().get();
+            for (level, period) in
+                levels.flat_map(|l| [slots, slots / 2, slots / 8, slots / 32].map(|p| (l, p)))
+            {
                 let x = [world.values(1.0), world.values(1.0), world.values(1.0)];
                 let c: Vec<Ciphertext> = x.iter().map(|x| world.encrypt(x, level, 1.0)).collect();
                 let lists = vec![vec![0u32, 2, 1], vec![1], vec![2, 2]];
                 let (scale, at) = (world.params.scale(), world.params.level(level).unwrap());
-                let mut rows = PlainRows::new(&world.params, at, scale, lists.clone()).unwrap();
+                let mut rows = PlainRows::new(&world.params, at, scale, period, lists.clone()).unwrap();
                 let mut expected = vec![Complex::default(); world.params.slots()];
                 let giants = [0, 3, -4];
                 let mut separate: Option<Ciphertext> = None;
                 for (k, list) in lists.iter().enumerate() {
-                    let d = diagonals(&mut world, list.len());
+                    let mut d = diagonals(&mut world, list.len());
+                    d.iter_mut().for_each(|d| d.truncate(period));
                     rows.set(&world.encoder, k, &d).unwrap();
+                    d.iter_mut().for_each(|d| *d = d.repeat(slots / period));
                     let mut inner = vec![Complex::default(); world.params.slots()];
                     for (d, &i) in d.iter().zip(list) {
                         for ((sum, v), w) in inner.iter_mut().zip(&x[i as usize]).zip(d) {
@@ -46,6 +52,8 @@ fn sums_of_rotated_sums_equal_exact_ones_and_the_plain_operations() {
                     }
                     expected = map2(&expected, &turned(&inner, giants[k]), plus);
                 }
+                assert_eq!(rows.bytes() % (rows.terms() * world.params.repeated_words(period)), 0);
+                assert_eq!(world.params.repeated_words(period), 256 / (slots / period).min(8));
                 let refs: Vec<&Ciphertext> = c.iter().collect();
                 let sums = world.evaluator.plain_sums(&refs, &rows).unwrap();
                 let terms: Vec<(i64, Ciphertext)> = giants.into_iter().zip(sums).collect();
@@ -71,7 +79,8 @@ fn misused_sums_are_typed_errors() {
     let x = world.values(1.0);
     let c = world.encrypt(&x, 3, 1.0);
     let low = world.encrypt(&x, 2, 1.0);
-    let mut rows = PlainRows::new(&world.params, level, scale, vec![vec![0, 1]]).unwrap();
+    let mut rows =
+        PlainRows::new(&world.params, level, scale, world.params.slots(), vec![vec![0, 1]]).unwrap();
     assert!(matches!(rows.set(&world.encoder, 0, &[]), Err(CkksError::Count { .. })));
     assert!(matches!(rows.set(&world.encoder, 5, &[vec![]]), Err(CkksError::Count { .. })));
     rows.set(&world.encoder, 0, &[vec![1.0], vec![1.0]]).unwrap();

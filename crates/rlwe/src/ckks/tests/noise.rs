@@ -156,7 +156,9 @@ fn map_kinds(world: &mut World) -> Vec<(&'static str, f64, Ciphertext, Vec<Compl
     let hoisted = e.hoisted_sum(&a, &e.hoist(&a).unwrap(), &terms, &world.galois).unwrap();
     let mapped = map2(&times_reals(&turned(&x, 1), &w), &times_reals(&turned(&x, 3), &v), plus);
 
-    let mut rows = PlainRows::new(&world.params, at.level, at.scale, vec![vec![0, 1], vec![1, 0]]).unwrap();
+    let mut rows =
+        PlainRows::new(&world.params, at.level, at.scale, world.params.slots(), vec![vec![0, 1], vec![1, 0]])
+            .unwrap();
     for sum in 0..2 {
         rows.set(&world.encoder, sum, &[w.clone(), v.clone()]).unwrap();
     }

@@ -179,3 +179,47 @@ fn every_operation_stays_within_its_predicted_error_at_every_level() {
         }
     }
 }
+
+/// Digits of low levels are short, and need few special primes: keys of those levels have no others, and longer keys serve in their place. What switching
+/// adds stays below what rounding adds.
+#[test]
+fn low_levels_switch_keys_with_few_special_primes() {
+    let near = |bits: u32, count: usize| vec![PrimeSpec::Near(bits); count];
+    let spec = CkksSpec {
+        ring_degree: 1 << 10,
+        ring: Ring::Cyclotomic,
+        data_primes: [near(50, 1), near(48, 6)].concat(),
+        special_primes: near(50, 4),
+        scale_bits: 40,
+        digits: 2,
+    };
+    let mut world = World::new(&spec, hushnet_ring::simd::isa(), 3);
+    let params = world.params.clone();
+    let used: Vec<usize> =
+        (1..=7).map(|l| params.extended_range(params.level(l).unwrap()).len() - l).collect();
+    assert_eq!(used, [2, 2, 3, 4, 4, 4, 4]);
+    let generator = KeyGenerator::new(&params);
+    let turn = Galois::Rotate(1);
+    for level in 1..=3 {
+        let at = params.level(level).unwrap();
+        assert!(params.switching_noise(at).unwrap() <= 1.1 * params.noise().part_rounding(2));
+        let short = generator.galois_keys_at(&world.secret, &[(turn, at)], &mut world.prg).unwrap();
+        // Seed, header and one digit over the primes in use.
+        let primes = 6 * (level + used[level - 1]);
+        assert!(short.byte_len() < world.galois.byte_len() / 6 && short.byte_len() > primes << 10);
+        let values = world.values(1.0);
+        let mut expected = values.clone();
+        expected.rotate_left(1);
+        let c = world.encrypt(&values, level, 1.0);
+        for keys in [&short, &world.galois] {
+            let digits = world.evaluator.hoist(&c).unwrap();
+            for turned in [
+                world.evaluator.apply_galois(&c, turn, keys).unwrap(),
+                world.evaluator.apply_hoisted(&c, &digits, turn, keys).unwrap(),
+            ] {
+                assert!(turned.noise() <= 2.0 * c.noise() + 2.0 * params.noise().part_rounding(2));
+                world.assert_close("a rotation", &turned, &expected);
+            }
+        }
+    }
+}
