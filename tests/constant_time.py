@@ -77,7 +77,7 @@ def run(program: Path, *arguments: str, under: list[str] = VALGRIND) -> tuple[in
 
 
 def memcheck(crate: str, program: Path, planted: dict[str, str]) -> None:
-    """`planted` leaks are found at the end of the program, each by its own message of valgrind, and nothing before them."""
+    """Leaks that are `planted` at the end of the program are found, each by its own message, and none before."""
     code, output = run(program)
     print("\n".join(line for line in output.splitlines() if " reports " in line))
     if code != 0 or "\n0 reports of branches" not in output:

@@ -240,7 +240,8 @@ def test_models_that_change_all_the_time_are_one_or_the_other(tmp_path: Path) ->
         threads = [threading.Thread(target=come) for _ in range(3)]
         for thread in threads:
             thread.start()
-        # Forty times, and on a slow machine until sessions have met both plans. In even steps a server that reads for two of them would meet one plan only.
+        # Forty times, and on a slow machine until sessions have met both plans. In even steps a server that reads for
+        # two of them would meet one plan only.
         turn, until, steps = 0, time.monotonic() + 60, random.Random(1)
         while turn < 40 or (len(set(answers)) < 2 and not failed and time.monotonic() < until):
             fresh = folder / "fresh"
