@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import importlib
 import itertools
 
+import hushnet
 import numpy as np
 import pytest
+from hushnet import data, zoo
 from hushnet.graph import Graph, Linear
 from hushnet.options import made
 from hushnet.plan import Plan
@@ -163,3 +166,22 @@ def test_parts_cover_all_inputs_and_few_rows_take_no_part() -> None:
     stage = plan.linear_stages()[0][1]
     fine = plan.tensors[stage["out"]]["frac_bits"] - plan.tensors[stage["in"]]["frac_bits"]
     assert (plan.weights[stage["weights"]] == np.rint(np.ldexp(layer.weight, fine))).all()
+
+
+def test_what_several_precisions_share_is_made_once(monkeypatch):
+    planned, prepared = [], []
+    two_party = importlib.import_module("hushnet.planner.two_party.compile")
+    rounded, prepare = Moments.rounded, two_party.prepare
+
+    def counted(self, layer, scaled, limit):
+        planned.append((layer.output, limit, scaled.tobytes()))
+        return rounded(self, layer, scaled, limit)
+
+    monkeypatch.setattr(Moments, "rounded", counted)
+    monkeypatch.setattr(two_party, "prepare", lambda *a: prepared.append(a[3]) or prepare(*a))
+    rows = data.synthetic((1, 28, 28), 64, seed=1)
+    model = hushnet.compile(zoo.build("mnist-cnn"), trust="two-party", calibration=rows)
+    assert len({limit for _, limit, _ in planned}) > 2, "one precision only was tried"
+    assert len(set(planned)) == len(planned)
+    assert prepared == [None], "the plan without feedback prepared what those with it took"
+    assert model.plan.part["ring_bits"]

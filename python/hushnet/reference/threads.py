@@ -1,7 +1,8 @@
 """One thread of NumPy's BLAS while many small products are computed.
 
 A plan takes thousands of products of a millisecond or less, with other work between them. Threads of OpenBLAS spin
-while they wait for the next one: they take a core's time, and slow down what runs there.
+while they wait for the next one: they take a core's time, and slow down what runs there. Sums that several threads
+make are rounded otherwise, so that a plan would depend on their number.
 """
 
 from __future__ import annotations
