@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import resource
 import time
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
@@ -16,6 +17,7 @@ import numpy as np
 import onnx
 from hushnet import zoo
 from hushnet.data import synthetic
+from hushnet.zoo import Net, Tensor
 from onnx import numpy_helper
 
 from hushnet_bench.registry import Benchmark
@@ -24,14 +26,27 @@ CALIBRATION, SEEDS = 64, (5, 6)
 SECONDS, MEMORY = 120.0, 10 << 30
 
 
+def vgg11(net: Net) -> Tensor:
+    """Eight 3x3 convolutions of 64 to 512 maps, means of 2x2 where VGG-11 has maxima, and a layer of ten outputs."""
+    x = net.input(3, 32, 32, images=16)
+    number = 0
+    for maps in ((64,), (128,), (256, 256), (512, 512), (512, 512)):
+        for out in maps:
+            number += 1
+            x = net.conv_norm(f"conv{number}", x, out, 3, pad=1)
+        x = net.average_pool(f"pool{number}", x, 2)
+    return net.fc("fc", x, 10, last=True)
+
+
 @dataclass(frozen=True)
 class Case:
     """A network, bits of its activations, and whether it is run or planned only."""
 
-    architecture: str
+    architecture: str | Callable[[Net], Tensor]
     bits: int = 7
     precision: float = 1.0
     planned: bool = False
+    memory: int = MEMORY
 
 
 CASES = {
@@ -39,6 +54,7 @@ CASES = {
     "resnet20-planned": Case("resnet20", planned=True),
     "resnet20-8-bits-planned": Case("resnet20", bits=8, planned=True),
     "resnet56-planned": Case("resnet56", planned=True),
+    "vgg11-planned": Case(vgg11, planned=True, memory=32 << 30),
 }
 QUICK = Case("", bits=4)
 
@@ -60,7 +76,7 @@ def rows(
 
 
 def _row(case: Case, threads: int, batch: int) -> dict[str, Any]:
-    model = zoo.build(case.architecture) if case.architecture else small()
+    model = _model(case)
     shape = tuple(d.dim_value for d in model.graph.input[0].type.tensor_type.shape.dim)[1:]
     calibration = synthetic(shape, CALIBRATION, SEEDS[0]).astype(np.float32)
     images = synthetic(shape, batch, SEEDS[1]).astype(np.float32)
@@ -72,7 +88,7 @@ def _row(case: Case, threads: int, batch: int) -> dict[str, Any]:
         calibration=calibration,
         activation=f"minimax:bits={case.bits}",
         precision=case.precision,
-        max_memory=MEMORY,
+        max_memory=case.memory,
     )
     predicted = compiled.plan.predicted
     row = {
@@ -110,8 +126,16 @@ def _row(case: Case, threads: int, batch: int) -> dict[str, Any]:
         "seconds": row["seconds"] <= SECONDS,
         "memory": row["peak_memory_bytes"] <= MEMORY,
         "error": row["max_error"] <= row["predicted_error"],
+        "labels": row["agreement"] == 1.0,
     }
     return row
+
+
+def _model(case: Case) -> onnx.ModelProto:
+    if callable(case.architecture):
+        net = Net()
+        return net.finish(case.architecture.__name__, case.architecture(net))
+    return zoo.build(case.architecture) if case.architecture else small()
 
 
 def _reference(model: onnx.ModelProto, x: np.ndarray) -> np.ndarray:
