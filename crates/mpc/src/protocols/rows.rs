@@ -1,4 +1,4 @@
-//! Products of rows of shared values with one shared factor a row: x[i] * y[row of i], as [`multiply`](super::multiply::multiply) has them element by element.
+//! Products of rows of shared values with one shared factor a row: `x[i] * y[row of i]`, as [`multiply`](super::multiply::multiply) has them element by element.
 //!
 //! The factors' bits choose, and each meets its row by one correlated OT in either direction, stretched over the row ([`super::stretched`]). The wrap-around v of a
 //! factor that is narrower than the product is one more bit: with v = v_0 ^ v_1, v*x_0 = v_0*x_0 + v_1*(1 - 2 v_0)*x_0.
@@ -23,7 +23,7 @@ fn terms(factor: Factor, out: Ring) -> Vec<Term> {
     terms
 }
 
-/// Shares of x[i] * y[i / len] modulo 2^w, w = `out`'s bits, for signed x and y within the ranges of their factors, len the elements of x for one of y; exact. w
+/// Shares of `x[i] * y[i / len]` modulo 2^w, w = `out`'s bits, for signed x and y within the ranges of their factors, len the elements of x for one of y; exact. w
 /// is at most the sum of both widths.
 ///
 /// Each direction takes the payloads of [`multiply`](super::multiply::multiply) with the bits of y choosing, and one correlated OT a bit and row (of 1024 elements at
