@@ -76,9 +76,9 @@ def run(program: Path, *arguments: str, under: list[str] = VALGRIND) -> tuple[in
     return done.returncode, done.stdout
 
 
-def memcheck(crate: str, program: Path, planted: dict[str, str]) -> None:
+def memcheck(crate: str, program: Path, part: list[str], planted: dict[str, str]) -> None:
     """Leaks that are `planted` at the end of the program are found, each by its own message, and none before."""
-    code, output = run(program)
+    code, output = run(program, *part)
     print("\n".join(line for line in output.splitlines() if " reports " in line))
     if code != 0 or "\n0 reports of branches" not in output:
         fail(f"{crate}: valgrind reports, or the program failed ({code}):\n{output[-8000:]}")
@@ -129,7 +129,11 @@ def main() -> None:
     # Alone, since it compares times; then valgrind's runs beside each other, each of which has one core.
     timing(mpc)
     with ThreadPoolExecutor(2) as pool:
-        runs = [pool.submit(memcheck, CRATES[0], mpc, PLANTED), pool.submit(memcheck, CRATES[1], rlwe, {})]
+        runs = [
+            pool.submit(memcheck, CRATES[0], mpc, ["protocols"], PLANTED),
+            pool.submit(memcheck, CRATES[0], mpc, ["transfers"], {}),
+            pool.submit(memcheck, CRATES[1], rlwe, [], {}),
+        ]
     for done in runs:
         done.result()
     print("constant-time: no branch, address or division depends on a secret")

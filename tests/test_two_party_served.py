@@ -275,6 +275,8 @@ def closing(port: int) -> str:
     return "closed"
 
 
+# Version of two-party sessions (docs/two-party.md).
+SESSIONS = 11
 MISDEEDS: dict[str, tuple[Callable[[int], str], str]] = {
     "wrong frame version": (only(frame(1, b"", version=9)), "version 9"),
     "wrong protocol version": (only(frame(1, b"\x08\x07")), "version 7"),
@@ -284,10 +286,13 @@ MISDEEDS: dict[str, tuple[Callable[[int], str], str]] = {
     "another kind": (only(frame(6, b"12345")), "expected"),
     "length that lies": (only(HELLO[:12] + struct.pack("<I", 1 << 30) + HELLO[16:]), "frame|length"),
     "no two-party greeting": (after_hello(os.urandom(64)), "greeting"),
-    "another two-party version": (after_hello(b"HN2P\x0b" + bytes(35)), "version 11"),
+    "another two-party version": (after_hello(b"HN2P" + bytes([SESSIONS + 1]) + bytes(35)), f"version {SESSIONS + 1}"),
     # It sends other messages for the same plan.
-    "the former two-party version": (after_hello(b"HN2P\x09" + bytes(35)), "version 9"),
-    "another plan": (after_hello(b"HN2P\x0a\x01" + bytes(34)), "another plan"),
+    "the former two-party version": (
+        after_hello(b"HN2P" + bytes([SESSIONS - 1]) + bytes(35)),
+        f"version {SESSIONS - 1}",
+    ),
+    "another plan": (after_hello(b"HN2P" + bytes([SESSIONS, 1]) + bytes(34)), "another plan"),
     "closing in the greeting": (closing, "closed"),
 }
 
