@@ -499,6 +499,15 @@ fn fractions((f, bits): (i32, u32), to: i32) -> Result<(), Fault> {
     Ok(())
 }
 
+/// The same of a product of values with so many bits each.
+pub(super) fn fractions_of_product((x, y, bits): (i32, i32, u32), to: i32) -> Result<(), Fault> {
+    let both = i64::from(x) + i64::from(y);
+    if i64::from(to) > both || i64::from(to) < both - i64::from(bits) {
+        return fault(format!("{x} and {y} fraction bits cannot become {to} by dropping {bits}"));
+    }
+    Ok(())
+}
+
 /// That what a comparison drops in front is stated with the reach of what is left, and that it holds for the operand's bound.
 fn dropped(spec: &StageSpec, x: &Shared<'_>, to: &Shared<'_>) -> Result<(), Fault> {
     let (bits, reach) = spec.kind.dropped();

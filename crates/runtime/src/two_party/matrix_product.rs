@@ -3,7 +3,7 @@
 //! A product is computed modulo 2^w, w the bits that hold every sum of inner-axis products of values below the operands' reaches, a sign and one bit
 //! to spare. Shares of the ring 2^l lose their upper bits for it, or are extended by a wrap-around each. The result leaves for 2^l as it is divided.
 
-use super::check::{fault, holds, Fault, Shared};
+use super::check::{fault, fractions_of_product, holds, Fault, Shared};
 use hushnet_layers::batch::LayerError;
 use hushnet_layers::matrix_product::{MatrixProduct, MatrixShape, MOST_UNITS};
 use hushnet_mpc::{self as mpc, CostModel, Party, Result as Ran, Ring, Session};
@@ -59,13 +59,7 @@ impl Matrices {
         to: &Shared<'_>,
         ring: Ring,
     ) -> Result<Self, Fault> {
-        let fractions = i64::from(x.f) + i64::from(y.f);
-        if i64::from(to.f) > fractions || i64::from(to.f) < fractions - i64::from(bits) {
-            return fault(format!(
-                "{} and {} fraction bits cannot become {} by dropping {bits}",
-                x.f, y.f, to.f
-            ));
-        }
+        fractions_of_product((x.f, y.f, bits), to.f)?;
         let wide = own_bits(shape.inner, [x.reach, y.reach]);
         let Ok(own) = Ring::new(wide) else {
             return fault(format!(

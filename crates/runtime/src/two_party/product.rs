@@ -4,7 +4,7 @@
 //! Where one factor has an element for a whole row of the other (a layer normalisation, a gate for each channel), its bits choose for the row
 //! ([`hushnet_mpc::multiply_rows`]).
 
-use super::check::{fault, holds, Fault, Shared};
+use super::check::{fault, fractions_of_product, holds, Fault, Shared};
 use super::nonlinear::{At, OnShares};
 use super::reach;
 use super::shares::gather;
@@ -117,13 +117,7 @@ impl Product {
         to: &Shared<'_>,
         (same, ring): (bool, Ring),
     ) -> Result<Self, Fault> {
-        let fractions = i64::from(x.f) + i64::from(y.f);
-        if i64::from(to.f) > fractions || i64::from(to.f) < fractions - i64::from(bits) {
-            return fault(format!(
-                "{} and {} fraction bits cannot become {} by dropping {bits}",
-                x.f, y.f, to.f
-            ));
-        }
+        fractions_of_product((x.f, y.f, bits), to.f)?;
         let operands = if same { vec![x] } else { vec![x, y] };
         let shapes = [&x.tensor.shape, &y.tensor.shape];
         if broadcast(shapes).as_ref() != Some(&to.tensor.shape) {
