@@ -7,8 +7,6 @@ PROFILE ?= fast
 # Cargo resolves the features of dependencies for all packages that a command names. With the extension, and with its feature, named beside
 # what they test, commands link the libraries that `setup` built; without, cargo builds most of them a second time (tests/test_builds.py).
 EXTENSION := --features pyo3/extension-module
-# Named as the target, so that flags for the fuzz targets are not their macros' and build scripts', which are the product's.
-HOST = $(shell rustc -vV | sed -n 's/^host: //p')
 # The ledger's tests look at what is used, and not at how fast: kernels with a lower level, what stands above them with none take a third of the
 # build, and the dependencies stay those of `setup`.
 level = $(foreach crate,$(2),--config profile.$(PROFILE).package.hushnet-$(crate).opt-level=$(1))
@@ -32,7 +30,7 @@ export RUSTUP_HOME := $(TOOLCHAIN)/rustup
 NEEDS_CARGO := $(TOOLCHAIN)/.installed
 endif
 
-.PHONY: setup demo test test-rust test-rust-product test-rust-ledger test-python constant-time lint lint-rust lint-python licences wheel wheels web web-kernels docs bench-quick soak fuzz-quick fuzz-corpus peers clean
+.PHONY: setup demo test test-rust test-rust-product test-rust-ledger test-python constant-time lint lint-rust lint-python lint-web lint-fuzz licences wheel wheels web web-kernels docs bench-quick soak fuzz-quick fuzz-corpus peers clean
 
 setup: $(VENV)/.built $(VENV)/.benchmarks
 
@@ -104,13 +102,24 @@ test-python: setup
 # Cargo and the Python tools work beside each other: the one waits for its largest crate, the other has one process.
 lint: setup
 	@$(MAKE) --no-print-directory -j2 lint-rust lint-python
+	@$(MAKE) --no-print-directory lint-web lint-fuzz
 
+# With the features of `make test`: macros are those of `setup` then, and each dependency is checked once for all commands.
 lint-rust:
 	cargo fmt --all --check
-	cargo clippy --workspace --exclude hushnet-masks --all-targets --profile $(PROFILE) --locked -- -D warnings
-	cargo clippy -p hushnet-masks -p hushnet-ring --no-deps --all-targets --profile $(PROFILE) --locked -- -D warnings
-	RUSTDOCFLAGS="-D warnings" cargo doc --workspace --exclude hushnet-masks --no-deps --profile $(PROFILE) --locked
-	RUSTFLAGS="--cfg fuzzing" cargo clippy --manifest-path fuzz/Cargo.toml --profile fast --target $(HOST) --target-dir target -- -D warnings
+	cargo clippy --workspace --exclude hushnet-masks --exclude hushnet-wasm --all-targets $(EXTENSION) --profile $(PROFILE) --locked -- -D warnings
+	cargo clippy -p hushnet-masks -p hushnet-ring -p hushnet-python --no-deps --all-targets $(EXTENSION) --profile $(PROFILE) --locked -- -D warnings
+	RUSTDOCFLAGS="-D warnings" cargo doc --workspace --exclude hushnet-masks --exclude hushnet-wasm --no-deps $(EXTENSION) --profile $(PROFILE) --locked
+
+# The browser's module, and its documents, as it is compiled for browsers. What it builds on warns there of what browsers do not need.
+lint-web: $(NEEDS_CARGO)
+	@if command -v rustup >/dev/null; then rustup target add wasm32-unknown-unknown 2>/dev/null; fi
+	$(SIMD128) cargo clippy -q -p hushnet-wasm --no-deps --lib $(WASM_BUILD) -- -D warnings
+	$(SIMD128) RUSTDOCFLAGS="-D warnings" cargo doc -q -p hushnet-wasm --no-deps $(WASM_BUILD)
+
+# `make fuzz-quick` checks the same where it builds.
+lint-fuzz:
+	fuzz/run.sh lint
 
 lint-python:
 	@$(BIN)/pip install -q --disable-pip-version-check "ruff==0.17.*" "mypy==2.*"
@@ -169,6 +178,7 @@ wheels: $(ZIG)/.installed $(NEEDS_CARGO) web
 # The browser's client, an npm package in web/dist: the WebAssembly module with its glue, and TypeScript over it (docs/browser.md).
 BINDGEN := target/bindgen/debug/hushnet-bindgen
 WASM := target/wasm32-unknown-unknown/web/hushnet_wasm.wasm
+WASM_BUILD := --target wasm32-unknown-unknown --profile web --locked
 # What `hushnet serve --web` shows, and the wheel holds.
 SITE := python/hushnet/web
 # Vectors of 128 bits, which every browser has since 2023 (Safari 16.4 was the last), and Node since 16.4.
@@ -186,7 +196,7 @@ web/node_modules/.installed: web/package-lock.json
 web: $(BINDGEN) web/node_modules/.installed
 	@if command -v rustup >/dev/null; then rustup target add wasm32-unknown-unknown 2>/dev/null; fi
 	@echo "== the client as WebAssembly"
-	@$(SIMD128) cargo build -q -p hushnet-wasm --lib --target wasm32-unknown-unknown --profile web --locked
+	@$(SIMD128) cargo build -q -p hushnet-wasm --lib $(WASM_BUILD)
 	@if [ ! -e web/dist/index.js ] || [ -n "$$(find $(WASM) web/src web/tsconfig.json -newer web/dist/index.js -type f)" ]; then \
 		rm -rf web/dist web/src/wasm && \
 		$(BINDGEN) $(WASM) web/src/wasm && \

@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Builds the fuzz targets and runs them:  fuzz/run.sh quick | run TARGET [libFuzzer options or an input] | corpus
+# Builds the fuzz targets and runs them:  fuzz/run.sh quick | run TARGET [libFuzzer options or an input] | corpus | lint
 # Needs the workspace's own toolchain and a C++ compiler for libFuzzer (g++ or clang++); neither nightly Rust nor cargo-fuzz.
 set -euo pipefail
 cd "$(dirname "$0")/.."
@@ -9,7 +9,8 @@ HOST=$(rustc -vV | sed -n 's/^host: //p')
 export CARGO_TARGET_DIR=${FUZZ_TARGET_DIR:-$PWD/target}
 # What `cargo fuzz build --sanitizer none` passes on stable Rust, less the tracing of comparisons: the corpus knows all magic numbers. The host
 # is named as the target so that build scripts and macros are not instrumented.
-export RUSTFLAGS="--cfg fuzzing -Cpasses=sancov-module -Cllvm-args=-sanitizer-coverage-level=4
+PLAIN="--cfg fuzzing"
+export RUSTFLAGS="$PLAIN -Cpasses=sancov-module -Cllvm-args=-sanitizer-coverage-level=4
  -Cllvm-args=-sanitizer-coverage-inline-8bit-counters -Cllvm-args=-sanitizer-coverage-pc-table ${FUZZ_RUSTFLAGS:-}"
 BIN=$CARGO_TARGET_DIR/$HOST/fast
 # Corpora and logs.
@@ -30,9 +31,15 @@ options() {
 
 targets() { for f in fuzz/fuzz_targets/*.rs; do basename "$f" .rs; done; }
 
+# Clippy's driver compiles them, and warnings are errors, so that no second pass reads all dependencies for this instrumentation. It is called for
+# this workspace's own package alone.
 build() {
 	echo "== build the fuzz targets"
-	local start=$SECONDS
+	local start=$SECONDS driver
+	driver=$(rustc --print sysroot)/bin/clippy-driver
+	if [ -x "$driver" ]; then
+		export RUSTC_WORKSPACE_WRAPPER=$driver CLIPPY_ARGS=-D__CLIPPY_HACKERY__warnings__CLIPPY_HACKERY__
+	else echo "== no clippy beside rustc: the targets are not checked for warnings"; fi
 	cargo build -q --manifest-path fuzz/Cargo.toml --profile fast --target "$HOST" --bins --locked
 	echo "built in $((SECONDS - start)) s"
 }
@@ -83,6 +90,9 @@ run)
 	done
 	mkdir -p "$WORK/corpus/$name"
 	exec "$BIN/$name" "${LIMITS[@]}" $(options "$name") "$@" -artifact_prefix="$WORK/$name-" "$WORK/corpus/$name" "fuzz/corpus/$name"
+	;;
+lint)
+	RUSTFLAGS=$PLAIN cargo clippy --manifest-path fuzz/Cargo.toml --profile fast --target "$HOST" --locked -- -D warnings
 	;;
 corpus)
 	build

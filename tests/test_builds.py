@@ -80,7 +80,8 @@ def recipe(target: str) -> list[list[str]]:
     """The cargo commands of a target of the Makefile."""
     options = ["-o", "setup", "PROFILE=fast"]
     done = subprocess.run(["make", "-n", *options, target], cwd=ROOT, capture_output=True, text=True, check=True)
-    found = [shlex.split(line) for line in done.stdout.splitlines() if line.startswith("cargo ")]
+    lines = [re.sub(r"^RUSTDOCFLAGS=\S+ \S+ ", "", line) for line in done.stdout.splitlines()]
+    found = [shlex.split(line) for line in lines if line.startswith("cargo ")]
     assert found, done.stdout
     return found
 
@@ -166,6 +167,22 @@ def test_fuzz_targets_take_macros_and_build_scripts_that_setup_built(built: dict
     macros = {u.name for u in found.values() if u.kind == "proc-macro"}
     assert {"serde_derive", "prost_derive", "tokio_macros"} <= macros
     assert macros.isdisjoint(u.name for key, u in found.items() if key not in built)
+
+
+def test_lint_takes_macros_that_setup_built_and_checks_dependencies_once(built: dict[str, Unit]) -> None:
+    lint = [shlex.split(shlex.join(command).split(" -- ")[0]) for command in recipe("lint-rust")[1:]]
+    commands = [c if c[1] == "doc" else [c[0], "check", *(w for w in c[2:] if w != "--no-deps")] for c in lint]
+    assert [command[1] for command in lint] == ["clippy", "clippy", "doc"]
+    workspace, *others = (units(command) for command in commands)
+    for found in (workspace, *others):
+        macros = {u.name for u in found.values() if u.kind == "proc-macro" and u.mode == "build"}
+        assert {"serde_derive", "tokio_macros"} <= macros
+    for command in commands:
+        assert not any(u.kind == "proc-macro" for u in again(command, built))
+    for found in others:
+        twice = {u.name for key, u in found.items() if key not in workspace and "crates.io" in u.package}
+        # Those whose features are others for the kernels' benchmarks
+        assert len(twice) <= 14, sorted(twice)
 
 
 def test_a_command_that_diverges_is_seen(built: dict[str, Unit]) -> None:

@@ -199,21 +199,29 @@ def test_extras_that_are_not_installed_are_judged_by_what_they_say_of_themselves
 
 def test_lint_reads_every_crate_and_runs_the_gates() -> None:
     makefile = (ROOT / "Makefile").read_text()
-    rules = {
-        name: makefile.split(f"\n{name}:", 1)[1].split("\n\n", 1)[0] for name in ("lint", "lint-rust", "lint-python")
-    }
-    assert "lint-rust lint-python" in rules["lint"]
-    lint = rules["lint-rust"] + rules["lint-python"]
-    # Examples, benches and tests of all members, the Python extension included; the workspace excludes fuzz only, and
-    # the masks are apart, because nothing of the product is built with their ledger.
+    parts = ("lint-rust", "lint-python", "lint-web", "lint-fuzz")
+    rules = {name: makefile.split(f"\n{name}:", 1)[1].split("\n\n", 1)[0] for name in ("lint", *parts)}
+    assert set(parts) <= set(rules["lint"].split())
+    lint = "".join(rules[name] for name in parts)
+    # Examples, benches and tests of all members, the Python extension included; the workspace excludes fuzz only, the
+    # masks are apart, because nothing of the product is built with their ledger, and the browser's module is checked
+    # for what it is compiled for.
     clippy = re.findall(r"cargo clippy (.*)", lint)
-    assert any(
-        "--workspace --exclude hushnet-masks --all-targets" in c and "-D warnings" in c and c.count("--exclude") == 1
-        for c in clippy
-    )
-    assert any("-p hushnet-masks -p hushnet-ring --no-deps --all-targets" in c and "-D warnings" in c for c in clippy)
-    assert any("fuzz/Cargo.toml" in c and "-D warnings" in c for c in clippy)
-    assert re.search(r"RUSTDOCFLAGS=\"-D warnings\" cargo doc --workspace --exclude hushnet-masks --no-deps", lint)
+    assert all(c.endswith("-- -D warnings") for c in clippy)
+    everything = [c for c in clippy if "--workspace" in c]
+    assert len(everything) == 1 and re.findall(r"--exclude (\S+)", everything[0]) == ["hushnet-masks", "hushnet-wasm"]
+    assert "--all-targets" in everything[0]
+    assert any("-p hushnet-masks -p hushnet-ring" in c and "--no-deps --all-targets" in c for c in clippy)
+    assert any("-p hushnet-wasm --no-deps --lib $(WASM_BUILD)" in c for c in clippy)
+    assert "fuzz/run.sh lint" in rules["lint-fuzz"]
+    documents = re.findall(r"RUSTDOCFLAGS=\"-D warnings\" cargo doc (.*)", lint)
+    assert [re.findall(r"--workspace|-p \S+", c) for c in documents] == [["--workspace"], ["-p hushnet-wasm"]]
+    # CI lints the fuzz targets where it builds them, and the rest by these rules.
+    ci = (ROOT / ".ci/run").read_text()
+    lanes = {target for lane in re.findall(r"^lane \w+ (.*)", ci, re.M) for target in lane.split()}
+    assert set(parts) - lanes == {"lint-fuzz"} and "fuzz-quick" in lanes
+    build = (ROOT / "fuzz/run.sh").read_text().split("\nbuild() {", 1)[1].split("\n}\n", 1)[0]
+    assert "RUSTC_WORKSPACE_WRAPPER=$driver" in build and "warnings" in build
     assert "-m tests.gates" in lint
     workspace = (ROOT / "Cargo.toml").read_text()
     assert (
