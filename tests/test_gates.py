@@ -255,7 +255,11 @@ def test_constants_that_are_read_are_fine_and_a_second_check_is_not(tree: Path) 
         ),
         ("passes/__init__.py", "from ..frontend import load\n", "hushnet.frontend"),
         ("planner/cost.py", "from hushnet import Model\n", "must not import hushnet"),
-        ("report/render.py", "import importlib\nlate = importlib.import_module('hushnet.cli.main')\n", "hushnet.cli"),
+        (
+            "report/rendering.py",
+            "import importlib\nlate = importlib.import_module('hushnet.cli.main')\n",
+            "hushnet.cli",
+        ),
     ],
 )
 def test_an_import_that_points_upward_is_reported_wherever_it_stands(

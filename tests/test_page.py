@@ -18,7 +18,7 @@ from hushnet.cli.main import main
 from hushnet.plan import Plan
 from hushnet.report.pages import charts, lanes
 from hushnet.report.pages.steps import Step, folded, steps
-from hushnet.report.render import seconds, size
+from hushnet.report.units import seconds, size
 from onnx import TensorProto, helper, numpy_helper
 
 VOID = {"meta", "br"}

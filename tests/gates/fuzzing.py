@@ -62,8 +62,7 @@ def problems(root: Path) -> list[str]:
             if path.is_file() and path.suffix != ".lock" and _FLAG.search(path.read_text(errors="replace")):
                 flagged.add(path.relative_to(root).as_posix())
     found += [
-        f"{path}: passes --cfg fuzzing, which skips base OTs; only fuzz/run.sh may"
-        for path in sorted(flagged - FLAGS)
+        f"{path}: passes --cfg fuzzing, which skips base OTs; only fuzz/run.sh may" for path in sorted(flagged - FLAGS)
     ]
     found += [
         f"{path}: does not pass --cfg fuzzing, without which the fuzz targets do not compile"

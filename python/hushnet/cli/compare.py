@@ -23,7 +23,7 @@ from hushnet.cli.common import (
 from hushnet.cli.options import CalibrationLabels, CalibrationNeeded, Json, Outputs, Shape, Until
 from hushnet.cli.progress import working
 from hushnet.report.fitting import Table
-from hushnet.report.render import seconds, size
+from hushnet.report.units import seconds, size
 
 if TYPE_CHECKING:
     from hushnet.comparison import Compared, Comparison

@@ -8,6 +8,7 @@ from typing import Any
 import typer
 
 import hushnet
+from hushnet import report
 from hushnet.cli.answers import finish
 from hushnet.cli.common import ARRAYS, check_output, count, read_arrays
 from hushnet.cli.connecting import connected, read_token, retried
@@ -29,7 +30,6 @@ from hushnet.cli.options import (
     Trace,
 )
 from hushnet.cli.progress import layer_bars
-from hushnet.report import expected
 
 
 def infer(
@@ -100,7 +100,7 @@ def infer(
     def once() -> hushnet.Result:
         with connected(url, options) as connection:
             check_output(output, ARRAYS, [port["name"] for port in connection.plan["outputs"]])
-            with layer_bars(lambda: expected(connection.public_part(), images_sent), quiet=as_json) as bar:
+            with layer_bars(lambda: report.expected(connection.public_part(), images_sent), quiet=as_json) as bar:
                 return connection.infer(x, progress=bar)
 
     result = retried(once, retry)

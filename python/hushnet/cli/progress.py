@@ -9,6 +9,7 @@ import re
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from typing import TYPE_CHECKING
 
 from rich.console import Console
 from rich.progress import (
@@ -24,7 +25,9 @@ from rich.progress import (
 from rich.text import Text
 
 from hushnet.cli.common import err
-from hushnet.report import Step
+
+if TYPE_CHECKING:
+    from hushnet.report import Step
 
 Tell = Callable[[str, int, int], None]
 

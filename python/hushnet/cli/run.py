@@ -8,11 +8,11 @@ from typing import Literal, cast
 import typer
 
 import hushnet
+from hushnet import report
 from hushnet.cli.answers import finish
 from hushnet.cli.common import ARRAYS, check_output, count, plan_file, read_arrays
 from hushnet.cli.options import NETWORKS, NON_INTERACTIVE, TWO_PARTY, Insecure, Json, Labels, StrictRows, Threads, Trace
 from hushnet.cli.progress import layer_bars
-from hushnet.report import expected
 
 
 def run(
@@ -42,7 +42,7 @@ def run(
     inputs = read_arrays(images)
     model = hushnet.Model.load(plan_file(plan), allow_insecure=insecure)
     check_output(output, ARRAYS, [port["name"] for port in model.plan.document["outputs"]])
-    with layer_bars(lambda: expected(model.plan, count(inputs)), quiet=as_json) as bar:
+    with layer_bars(lambda: report.expected(model.plan, count(inputs)), quiet=as_json) as bar:
         result = hushnet.run(
             model,
             inputs,

@@ -7,7 +7,7 @@ from typing import Any
 
 from rich.console import Console
 
-from .render import render
+from .rendering import render
 
 WIDTH = 120
 

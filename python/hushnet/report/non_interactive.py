@@ -181,7 +181,7 @@ def _stage(
     tensors = {t["id"]: t for t in plan.tensors}
     out, sources = tensors[stage["out"]], stage["in"] if isinstance(stage["in"], list) else [stage["in"]]
     if stage["kind"] == "linear":
-        from .explain import _geometry
+        from .explaining import _geometry
 
         entry["geometry"] = _geometry(stage["geometry"])
         if "weights" in stage:

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from ..answers import precision_text
-from ..render import seconds, size
+from ..units import seconds, size
 from . import charts, lanes
 from .facts import measured, parameters
 from .layers import table

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from ..render import seconds, size
+from ..units import seconds, size
 
 Report = Mapping[str, Any]
 Rows = list[tuple[str, str]]

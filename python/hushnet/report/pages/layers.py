@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-from ..render import seconds, size
+from ..units import seconds, size
 from .markup import Safe, element, joined, name, short
 from .steps import Step
 

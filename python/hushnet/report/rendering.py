@@ -11,28 +11,12 @@ from rich.text import Text
 
 from ..plan import Plan
 from . import answers, non_interactive, two_party
-from .explain import TRUST
+from .explaining import TRUST
 from .fitting import Table, listed
 from .glossary import GLOSSARY, glossary
+from .units import seconds, size
 
 Report = Mapping[str, Any]
-
-
-def size(count: float) -> str:
-    """Bytes with a binary unit."""
-    for unit in ("B", "KiB", "MiB", "GiB"):
-        if abs(count) < 1024 or unit == "GiB":
-            return f"{count:.0f} {unit}" if unit == "B" else f"{count:.2f} {unit}"
-        count /= 1024
-    raise AssertionError("unreachable: the last unit always returns")
-
-
-def seconds(value: float) -> str:
-    """Seconds with a metric unit."""
-    for unit, factor in (("s", 1.0), ("ms", 1e3), ("us", 1e6)):
-        if abs(value) * factor >= 1 or unit == "us":
-            return f"{value * factor:.2f} {unit}"
-    raise AssertionError("unreachable: the last unit always returns")
 
 
 def render(report: Report, *, verbose: bool = False) -> Group:

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from ..plan import Plan
 from ..planner.cost import blocks
 from ..planner.two_party import cost
-from .explain import explain
+from .explaining import explain
 
 
 @dataclass(frozen=True)
