@@ -100,16 +100,26 @@ impl Products {
     }
 }
 
+/// Products modulo a public p of any size: without a division where [`Products`] has bits enough.
+fn multiplied(p: u64) -> impl Fn(u64, u64) -> u64 {
+    let short = (2..1 << 62).contains(&p).then(|| Products::new(p));
+    move |a, b| short.map_or_else(|| mul_mod(a, b, p), |products| products.mul(a, b))
+}
+
 /// The power `a^e mod p` by repeated squaring.
 #[must_use]
-pub fn pow_mod(a: u64, mut e: u64, p: u64) -> u64 {
-    let mut base = a % p;
+pub fn pow_mod(a: u64, e: u64, p: u64) -> u64 {
+    power(a % p, e, p, &multiplied(p))
+}
+
+/// The power of a residue, with the products of its modulus.
+fn power(mut base: u64, mut e: u64, p: u64, mul: &impl Fn(u64, u64) -> u64) -> u64 {
     let mut result = 1 % p;
     while e > 0 {
         if e & 1 == 1 {
-            result = mul_mod(result, base, p);
+            result = mul(result, base);
         }
-        base = mul_mod(base, base, p);
+        base = mul(base, base);
         e >>= 1;
     }
     result
@@ -133,13 +143,14 @@ pub fn is_prime(n: u64) -> bool {
     }
     let twos = (n - 1).trailing_zeros();
     let odd = (n - 1) >> twos;
+    let mul = multiplied(n);
     BASES.iter().all(|&b| {
-        let mut x = pow_mod(b, odd, n);
+        let mut x = power(b, odd, n, &mul);
         if x == 1 || x == n - 1 {
             return true;
         }
         for _ in 1..twos {
-            x = mul_mod(x, x, n);
+            x = mul(x, x);
             if x == n - 1 {
                 return true;
             }
@@ -234,7 +245,7 @@ mod tests {
             state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
             state
         };
-        for bits in 2..62 {
+        for bits in 2..=62 {
             for p in [1 << (bits - 1) | 1, (1 << bits) - 1, next() % (1 << (bits - 1)) + (1 << (bits - 1))] {
                 let products = Products::new(p);
                 for _ in 0..200 {

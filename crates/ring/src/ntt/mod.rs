@@ -22,7 +22,7 @@ mod neon;
 mod portable;
 
 use crate::error::expect_len;
-use crate::prime::{inv_mod, primitive_root};
+use crate::prime::{inv_mod, primitive_root, Products};
 use crate::{simd, Isa, RingError};
 use invariant::Fold;
 
@@ -136,9 +136,10 @@ fn bit_reversed_powers(n: usize, p: u64, psi: u64) -> Vec<u64> {
     let bits = n.trailing_zeros();
     let mut powers = vec![0; n];
     let mut power = 1;
+    let products = Products::new(p);
     for i in 0..n {
         powers[i.reverse_bits() >> (usize::BITS - bits)] = power;
-        power = crate::prime::mul_mod(power, psi, p);
+        power = products.mul(power, psi);
     }
     powers
 }
