@@ -124,8 +124,17 @@ def test_both_extensions_are_linked_from_one_build_of_the_libraries() -> None:
 
 def test_rust_tests_link_what_setup_built(built: dict[str, Unit]) -> None:
     (tests, documents), (masks,) = recipe("test-rust-product"), recipe("test-rust-ledger")
-    assert sorted(recipe("test-rust")) == sorted([tests, documents, masks])
-    assert again(tests, built) == again(documents, built) == set()
+    (hostile,) = recipe("test-rust-hostile")
+    assert sorted(recipe("test-rust")) == sorted([tests, documents, masks, hostile])
+    # What one recipe leaves out is what the other runs, by the same program.
+    left_out = tests[tests.index("--") + 1 :]
+    tests = tests[: tests.index("--")]
+    assert set(left_out[::2]) == {"--skip"} and hostile[-2:] == ["--test", "hostile_plans"]
+    for part in left_out[1::2]:
+        found = {p for p in (ROOT / "crates").rglob("*.rs") if re.search(rf"fn \w*{part}\w*\(", p.read_text())}
+        assert found == {ROOT / "crates/runtime/tests/hostile_plans/main.rs"}, part
+    assert {k for k, u in units(hostile).items() if u.name == "hostile_plans"} <= units(tests).keys()
+    assert again(tests, built) == again(documents, built) == again(hostile, built) == set()
     # Examples are compiled by the linter: two of them have one name, and each costs seconds.
     # Extensions have no tests of their own, and no program can be linked from one.
     assert not any(u.kind in ("example", "cdylib") for u in units(tests).values())
@@ -187,6 +196,7 @@ def test_lint_takes_macros_that_setup_built_and_checks_dependencies_once(built: 
 
 def test_a_command_that_diverges_is_seen(built: dict[str, Unit]) -> None:
     tests, _ = recipe("test-rust-product")
+    tests = tests[: tests.index("--")]
     plain = [word for word in tests if not word.startswith(("--features", "pyo3/"))]
     for name in ("hushnet-python", "hushnet-bench"):
         plain += ["--exclude", name]

@@ -218,7 +218,7 @@ def test_lint_reads_every_crate_and_runs_the_gates() -> None:
     assert [re.findall(r"--workspace|-p \S+", c) for c in documents] == [["--workspace"], ["-p hushnet-wasm"]]
     # CI lints the fuzz targets where it builds them, and the rest by these rules.
     ci = (ROOT / ".ci/run").read_text()
-    lanes = {target for lane in re.findall(r"^lane \w+ (.*)", ci, re.M) for target in lane.split()}
+    lanes = {target for lane in re.findall(r"^\s*lane \w+ (.*)", ci, re.M) for target in lane.split()}
     assert set(parts) - lanes == {"lint-fuzz"} and "fuzz-quick" in lanes
     build = (ROOT / "fuzz/run.sh").read_text().split("\nbuild() {", 1)[1].split("\n}\n", 1)[0]
     assert "RUSTC_WORKSPACE_WRAPPER=$driver" in build and "warnings" in build
