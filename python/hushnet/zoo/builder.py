@@ -43,6 +43,9 @@ class Tensor:
     shape: tuple[int, ...]
     value: np.ndarray | None
 
+# of inputs on the grid, results of these are on it
+_ON_THE_GRID = {"Relu", "MaxPool", "Flatten", "Concat", "Slice"}
+
 
 class Net:
     """A network being written; every layer takes a name (its parameters are ``NAME.weight`` and so on) and tensors."""
@@ -146,8 +149,9 @@ class Net:
         value = None
         if x.value is not None:
             factor = scale.astype(np.float64) / np.sqrt(variance.astype(np.float64) + EPSILON)
-            centred = x.value - exact.per_channel(mean.astype(np.float64), x.value)
-            value = centred * exact.per_channel(factor, x.value) + exact.per_channel(shifts.astype(np.float64), x.value)
+            value = x.value - exact.per_channel(mean.astype(np.float64), x.value)
+            value *= exact.per_channel(factor, x.value)
+            value += exact.per_channel(shifts.astype(np.float64), x.value)
         names = [f"{name}.{p}" for p in ("scale", "shift", "mean", "variance")]
         return self._node("BatchNormalization", name, [x.name, *names], x.shape, value, epsilon=EPSILON)
 
@@ -376,7 +380,9 @@ class Net:
         **attributes: Any,
     ) -> Tensor:
         self.nodes.append(helper.make_node(op, inputs, [f"{name}.out"], name=name, **attributes))
-        return Tensor(f"{name}.out", shape, None if value is None else exact.snap(value, grid))
+        if value is not None and op not in _ON_THE_GRID:
+            value = exact.snap(value, grid)
+        return Tensor(f"{name}.out", shape, value)
 
     def _constant(self, name: str, value: float | list[int] | list[float], dtype: Any = np.float32) -> str:
         self._constants[name] = np.array(value, dtype)
