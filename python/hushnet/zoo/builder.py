@@ -43,6 +43,7 @@ class Tensor:
     shape: tuple[int, ...]
     value: np.ndarray | None
 
+
 # of inputs on the grid, results of these are on it
 _ON_THE_GRID = {"Relu", "MaxPool", "Flatten", "Concat", "Slice"}
 
