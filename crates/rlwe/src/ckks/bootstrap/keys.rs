@@ -209,6 +209,22 @@ mod tests {
     use super::*;
 
     #[test]
+    fn parts_of_a_turned_secret_are_its_products_coefficients() {
+        let n = 32usize;
+        let s: Vec<i8> = (0..n).map(|k| (k * k % 7) as i8 - 3).collect();
+        for parts in [1, 2, 4, 8] {
+            for i in 0..parts {
+                // X^i s modulo X^n + 1, by the definition.
+                let mut turned = vec![0; n];
+                s.iter().enumerate().for_each(|(k, c)| turned[(k + i) % n] = if k + i < n { *c } else { -c });
+                let kept: Vec<i8> =
+                    turned.iter().enumerate().map(|(k, c)| if k % parts == 0 { *c } else { 0 }).collect();
+                assert_eq!(part_of_turned(&s, i, parts), kept);
+            }
+        }
+    }
+
+    #[test]
     fn sparse_secrets_have_their_weight_and_spread_over_all_positions() {
         let mut prg = Prg::from_seed([5; 16]);
         let (mut ones, mut sum) = (vec![0u32; 64], 0i64);
