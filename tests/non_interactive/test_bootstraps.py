@@ -68,7 +68,7 @@ def test_the_plan_says_where_bootstraps_stand_and_what_they_take(model: hushnet.
     assert "bootstrap of" in str(model.explain())
     # The ring of a bootstrap, which the security table grants as it is.
     report = facts["packed"]
-    assert 1725 < report["modulus_bits"] <= 1747 and report["security"] == 128
+    assert 1575 < report["modulus_bits"] <= 1747 and report["security"] == 128
     # Bytes of keys: what a session sends, frames included.
     assert plan.predicted["setup_bytes_up"] == facts["traffic"]["keys"] > 500_000_000
     assert plan.predicted["server_peak_memory_bytes"] > 2 * report["key_bytes"]

@@ -62,7 +62,9 @@ impl Party {
         let got: Vec<Complex> = self.encoder.decode_complex(&self.secret.decrypt(&out)?)?;
         // Messages are real, and imaginary parts are dropped by a bootstrap.
         let errors = got.iter().zip(&values).map(|(g, v)| g.re - v).collect();
-        Ok((seconds, steps, errors, [out.noise() / out.scale(), out.error_bound()]))
+        let derived = self.bootstrapper.design().error(c.scale(), 1.0)?;
+        let sd = derived.mean.hypot(derived.approximation).hypot(c.noise() / c.scale());
+        Ok((seconds, steps, errors, [sd, out.error_bound()]))
     }
 }
 
@@ -79,7 +81,7 @@ fn measure(slots: usize, insecure_ring_degree: Option<usize>, runs: usize) -> Re
     let galois = generator.galois_keys_at(&secret, &params.rotations(), &mut prg)?;
     let encapsulation = generator.encapsulation(&secret, &params, &mut prg)?;
     let key_seconds = start.elapsed().as_secs_f64();
-    let bytes = params.ckks().relin_key_bytes() + galois.byte_len() + params.ckks().encapsulation_bytes();
+    let bytes = params.ckks().relin_key_bytes() + galois.byte_len() + params.encapsulation_bytes();
     let encoder = Encoder::new(params.ckks());
     let mut party = Party { bootstrapper, relin, galois, encapsulation, secret, encoder, prg };
     let (mut seconds, mut processor, mut parts) = (Vec::new(), Vec::new(), Vec::new());

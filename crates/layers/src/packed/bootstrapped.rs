@@ -17,8 +17,6 @@ use std::sync::Arc;
 const DEGREE: usize = 1 << 16;
 /// Bits that an error may be too large by and still tell something: beyond, it is no error of values.
 const BEYOND_BITS: f64 = 64.0;
-/// By how much the slots of bootstraps grow where few are not precise enough.
-const MORE_SLOTS: usize = 8;
 /// Fewest slots of a bootstrap.
 const LEAST_SLOTS: usize = 8;
 
@@ -110,6 +108,7 @@ impl Search<'_> {
         let limits = Limits {
             fresh,
             sent: params.message_level().get(),
+            entry: params.entry_level().get(),
             output: self.output_level(&program),
             bootstrap: at.bootstrap(&BootstrapDesign::new(&params)?),
         };
@@ -123,17 +122,8 @@ impl Search<'_> {
         if values.is_empty() {
             return Err(PackedError::Spec("the network needs no bootstrap".into()));
         }
-        // Few slots are cheap, and less precise: the message must be farther below q_0.
-        let mut slots = period(&program, values.iter().copied());
-        loop {
-            let bootstraps = Bootstraps { slots, values: values.clone() };
-            let made = self.finished(program.clone(), largest.ckks(), largest.fresh_scale(), bootstraps)?;
-            let precise = made.0.outcomes.last().is_some_and(|o| o.expected <= self.target());
-            if precise || slots == self.n / 2 {
-                return Ok(made);
-            }
-            slots = (slots * MORE_SLOTS).min(self.n / 2);
-        }
+        let slots = period(&program, values.iter().copied());
+        self.finished(program, largest.ckks(), largest.fresh_scale(), Bootstraps { slots, values })
     }
 
     /// What the expected error of the output may be.
@@ -183,7 +173,7 @@ impl Search<'_> {
         }
         program.bootstrapped(&bootstraps.values);
         idle(&mut program);
-        let spent = assign_levels(&mut program, output);
+        let spent = assign_levels(&mut program, output, own.entry_level().get());
         program.set_scale(scale);
         let (fresh, sent) = (own.fresh_level().get(), own.message_level().get());
         let high = |v: usize, limit: usize| program.values[v].level > limit;

@@ -334,7 +334,7 @@ pub(super) fn key_bytes(
     let (mut levels, mut pair) = (rotations.to_vec(), 0);
     if let Some(design) = design {
         levels.extend(design.params().rotations().pop().map(|(_, level)| level));
-        pair = params.encapsulation_bytes();
+        pair = design.params().encapsulation_bytes();
     }
     (params.relin_key_bytes() + params.galois_keys_bytes(&levels) + pair + public) as u64
 }

@@ -87,13 +87,13 @@ impl Circuit {
         let primes = |l: Level| self.params.extended_range(l).len() as u64;
         let key = |l: Level| 2 * self.params.digits_at(l) as u64 * primes(l) * n * 8;
         let galois: u64 = self.interface().galois().iter().map(|r| key(r.1)).sum();
-        // Relinearisation, and of bootstraps the way back from the ephemeral secret.
-        let whole = if self.design.is_some() { 2 } else { 1 };
         let plain = if self.keeps_plaintexts() { self.plaintext_bytes() } else { self.widest_plaintext() };
         // Keys of tens of megabytes wait in frames, and each party has tables of the ring.
         let frames = 8 * self.params.relin_key_bytes() as u64;
-        let bootstraps = self.design().map_or(0, |d| d.bytes() + 2 * self.table_bytes() + frames);
-        plain + galois + whole * key(self.params.key_level()) + bootstraps + self.work_bytes() + (64 << 20)
+        let bootstraps = self
+            .design()
+            .map_or(0, |d| d.bytes() + d.params().way_back_bytes() + 2 * self.table_bytes() + frames);
+        plain + galois + key(self.params.key_level()) + bootstraps + self.work_bytes() + (64 << 20)
     }
 
     /// Bytes of the tables of the parameters, about.

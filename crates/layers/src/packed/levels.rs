@@ -71,7 +71,12 @@ pub(super) fn idle(program: &mut Program) {
 }
 
 /// Levels of all values, from the output back, and how often each is read; what nothing reads keeps level 0.
-pub(super) fn assign_levels(program: &mut Program, output_level: usize) -> Vec<(String, usize)> {
+/// `entry` is the level that bootstraps take.
+pub(super) fn assign_levels(
+    program: &mut Program,
+    output_level: usize,
+    entry: usize,
+) -> Vec<(String, usize)> {
     let exact = exact(program);
     program.values.iter_mut().for_each(|v| (v.level, v.uses) = (0, 0));
     program.values[program.output].level = output_level;
@@ -79,7 +84,7 @@ pub(super) fn assign_levels(program: &mut Program, output_level: usize) -> Vec<(
     let mut spent = Vec::new();
     for op in program.ops.iter().rev() {
         let out = match op {
-            Op::Bootstrap { .. } => super::placement::ENTRY,
+            Op::Bootstrap { .. } => entry,
             _ => program.values[op.output()].level,
         };
         for input in op.inputs() {

@@ -2,7 +2,7 @@
 //!
 //! From the output back, every value that is read by operations seen so far has a level that it must have. An operation passes its result's level,
 //! and what it spends, on to its inputs; of two readers the higher level counts (joins). Before its own operation is passed, a value may be
-//! bootstrapped, if the level that it must have is one that bootstraps leave; it must then have [`ENTRY`] only. What the client sends has at
+//! bootstrapped, if the level that it must have is one that bootstraps leave; it must then have [`Limits::entry`] only. What the client sends has at
 //! most the level of fresh encryptions. A state is the levels of all values that are read and not yet written. The states of least cost are kept, and of
 //! two of which one needs no level more and costs no more, that one: a shortest path over (values x levels), exact up to [`STATES`].
 
@@ -10,17 +10,17 @@ use super::circuit::{Op, Program, Value};
 use super::levels::{exact, spends};
 use std::collections::HashMap;
 
-/// Level that a value must have to be bootstrapped.
-pub(super) const ENTRY: usize = 2;
 /// States that are kept.
 const STATES: usize = 1024;
 
 /// What levels there are, and what bootstraps cost.
 pub(super) struct Limits {
-    /// Level that a bootstrap leaves.
-    pub(super) fresh: usize,
     /// Highest level that the client sends.
     pub(super) sent: usize,
+    /// Level that a bootstrap leaves.
+    pub(super) fresh: usize,
+    /// Level that a value must have to be bootstrapped.
+    pub(super) entry: usize,
     /// Level of the output.
     pub(super) output: usize,
     /// Cost of bootstrapping a ciphertext.
@@ -95,10 +95,10 @@ pub(super) fn place(
                 continue;
             }
             add(needs, state, level, state.last, 0.0);
-            if level > ENTRY && level <= limits.fresh && value != program.output && !factor[value] {
+            if level > limits.entry && level <= limits.fresh && value != program.output && !factor[value] {
                 nodes.push(Node { value, before: state.last });
                 let price = limits.bootstrap * program.values[value].cts as f64;
-                add(needs, state, ENTRY, Some(nodes.len() - 1), price);
+                add(needs, state, limits.entry, Some(nodes.len() - 1), price);
             }
         }
         if next.is_empty() {

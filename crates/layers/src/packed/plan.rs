@@ -515,6 +515,6 @@ fn plan_one(
     program.output = output;
     program.output_layout = layout;
     idle(&mut program);
-    let spent = assign_levels(&mut program, 1);
+    let spent = assign_levels(&mut program, 1, 1);
     Ok((program, planner.cost, spent))
 }

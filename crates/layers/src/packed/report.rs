@@ -128,11 +128,11 @@ impl Circuit {
             notes.push("the output's ciphertext noise depends on the weights and is not hidden".to_owned());
         }
         if let Some(design) = self.design() {
+            let adds = design.error(design.params().fresh_scale(), 1.0).map_or(f64::NAN, |e| 6.0 * e.mean);
             notes.push(format!(
-                "{} bootstraps; each goes wrong with probability below 2^{:.0}, and adds {:.1e} of the power of two above its values' bound (six deviations)",
+                "{} bootstraps; each goes wrong with probability below 2^{:.0}, and adds {adds:.1e} of the power of two above its values' bound (six deviations)",
                 self.counts.bootstraps,
                 design.failure_bits(),
-                6.0 * design.error(design.params().fresh_scale(), 1.0).noise
             ));
         }
         Report {

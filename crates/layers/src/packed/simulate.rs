@@ -315,9 +315,9 @@ impl Machine for Simulator<'_> {
         self.key_level = self.params.max_level().get();
         // What comes in is a part of the message; what is added is relative to the power of two that the message is divided by.
         let (scale, size) = (params.fresh_scale(), size_of(c.bound));
-        let own = design.error(c.scale, size);
+        let own = design.error(c.scale, size)?;
         let worst = own.noise.hypot(own.approximation) * size;
-        let usual = (own.noise * self.average()).hypot(own.approximation) * size;
+        let usual = (own.mean * self.average()).hypot(own.approximation) * size;
         let low = self.drop_to(c, params.entry_level().get())?;
         self.capacity(Shadow {
             level: params.fresh_level().get(),

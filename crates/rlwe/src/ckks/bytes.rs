@@ -4,7 +4,7 @@
 //! (32 bytes), payload length u64; little-endian. Decoders compare the length with what the kind, the
 //! parameters and the few count fields demand before they allocate, and every residue with its prime.
 
-use super::bootstrap::Encapsulation;
+use super::bootstrap::{down_range, up_range, BootstrapParams, Encapsulation};
 use super::ciphertext::{expand_uniform, Domain};
 use super::switching::{GaloisKey, Owner, SwitchingKey};
 use super::{Ciphertext, CkksError, CkksParams, GaloisKeys, Level, PublicKey, RelinKey};
@@ -467,22 +467,20 @@ impl GaloisKeys {
     }
 }
 
-impl CkksParams {
-    /// Bytes of the pair of an ephemeral secret.
-    #[must_use]
-    pub fn encapsulation_bytes(&self) -> usize {
-        let down = 32 + poly_bytes(self, self.0.special - 1..self.0.special + 1);
-        KEY_BYTES + down + switching_bytes(self, self.max_level())
-    }
+/// Bytes of the pair of an ephemeral secret whose way back has so many keys.
+pub(super) fn encapsulation_bytes(params: &CkksParams, parts: usize) -> usize {
+    let down = 32 + poly_bytes(params, down_range(params));
+    KEY_BYTES + down + 32 + parts * poly_bytes(params, up_range(params))
 }
 
 impl Encapsulation {
-    /// Owner, the key to the ephemeral secret (seed, b over the last special prime and q_0), the key from it (seed, b of every digit), checksum.
+    /// Owner, the key to the ephemeral secret (seed, b over the last special prime and q_0), those from it (seed, b of every part over
+    /// that prime and all data primes), checksum.
     ///
     /// # Errors
     /// [`CkksError`] only when the ring refuses, which checked parameters exclude.
     pub fn to_bytes(&self) -> Result<Vec<u8>, CkksError> {
-        let mut bytes = vec![0; self.params.encapsulation_bytes()];
+        let mut bytes = vec![0; encapsulation_bytes(&self.params, self.up.b.len())];
         let mut w = Writer::key(Kind::Encapsulation, &self.params, &mut bytes, &self.owner);
         write_switching(&mut w, &self.params, &self.down)?;
         write_switching(&mut w, &self.params, &self.up)?;
@@ -494,16 +492,21 @@ impl Encapsulation {
     ///
     /// # Errors
     /// [`CkksError::Bytes`] for damaged bytes, [`CkksError::ForeignParams`], [`CkksError::NoSpecialPrime`].
-    pub fn from_bytes(params: &CkksParams, bytes: &[u8]) -> Result<Self, CkksError> {
-        params.needs_special()?;
+    pub fn from_bytes(bootstrap: &BootstrapParams, bytes: &[u8]) -> Result<Self, CkksError> {
+        let params = bootstrap.ckks();
         let (mut r, owner) = Reader::key(Kind::Encapsulation, params, bytes)?;
-        r.expect(params.encapsulation_bytes() - KEY_BYTES)?;
-        let range = params.0.special - 1..params.0.special + 1;
+        r.expect(bootstrap.encapsulation_bytes() - KEY_BYTES)?;
+        let range = down_range(params);
         let seed = r.array()?;
         let b = vec![r.poly(params, range.clone())?];
         let a = vec![expand_uniform(params, &seed, Domain::Encapsulate, range)?];
         let down = SwitchingKey { seed, level: Level(1), b, a };
-        let up = read_switching(&mut r, params, params.max_level(), Domain::Release)?;
+        let mut up =
+            SwitchingKey { seed: r.array()?, level: params.max_level(), b: Vec::new(), a: Vec::new() };
+        for i in 0..bootstrap.parts() {
+            up.b.push(r.poly(params, up_range(params))?);
+            up.a.push(expand_uniform(params, &up.seed, Domain::Release(i), up_range(params))?);
+        }
         Ok(Self { params: params.clone(), owner, down, up })
     }
 }

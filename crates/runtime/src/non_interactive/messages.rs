@@ -52,8 +52,8 @@ pub(super) fn keys(params: &CkksParams, needed: &KeysNeeded) -> Vec<KeyFrame> {
         let bytes = params.galois_keys_bytes(&[*level]);
         out.push(KeyFrame { kind: KeyKind::Galois(*galois, *level), tile: 2 + i as u32, bytes });
     }
-    if needed.encapsulation {
-        let (tile, bytes) = (2 + needed.galois.len() as u32, params.encapsulation_bytes());
+    if let Some(bytes) = needed.encapsulation {
+        let tile = 2 + needed.galois.len() as u32;
         out.push(KeyFrame { kind: KeyKind::Encapsulation, tile, bytes });
     }
     out

@@ -270,7 +270,9 @@ impl NonInteractiveModel {
                     received.public = Some(PublicKey::from_bytes(params, bytes).map_err(wrong)?);
                 }
                 KeyKind::Encapsulation => {
-                    keys.encapsulation = Some(Encapsulation::from_bytes(params, bytes).map_err(wrong)?);
+                    let bootstrap = self.plan.packed().and_then(|p| p.interface().bootstrap());
+                    let bootstrap = bootstrap.ok_or(CkksError::MissingKey("the bootstrap's pair".into()))?;
+                    keys.encapsulation = Some(Encapsulation::from_bytes(bootstrap, bytes).map_err(wrong)?);
                 }
                 KeyKind::Galois(element, level) => {
                     let one = GaloisKeys::from_bytes(params, bytes).map_err(wrong)?;

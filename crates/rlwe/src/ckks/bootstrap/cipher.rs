@@ -60,6 +60,13 @@ impl Cipher<'_> {
 impl Machine for Cipher<'_> {
     type V = Ciphertext;
 
+    fn plus(&mut self, v: &Ciphertext, number: f64) -> Result<Ciphertext, CkksError> {
+        let mut out = v.clone();
+        let number = self.encoder.encode_scalar(number, v.level, v.scale)?;
+        self.evaluator.add_scalar_assign(&mut out, &number)?;
+        out.with_bound(BOUND)
+    }
+
     fn depth(&self, v: &Ciphertext) -> usize {
         self.top.0 - v.level.0
     }
@@ -134,10 +141,10 @@ impl Machine for Cipher<'_> {
         scale * self.evaluator.params().data_prime(self.top.0 - depth) as f64 / t.scale
     }
 
-    fn sixth_and_one(&mut self, v: &Ciphertext) -> Result<Ciphertext, CkksError> {
-        let mut sixth = self.evaluator.relabel(v.clone(), 1.0 / 6.0)?;
-        let one = self.encoder.encode_scalar(1.0, sixth.level, sixth.scale)?;
-        self.evaluator.add_scalar_assign(&mut sixth, &one)?;
-        sixth.with_bound(BOUND)
+    fn scaled_and_one(&mut self, v: &Ciphertext, by: f64) -> Result<Ciphertext, CkksError> {
+        let mut scaled = self.evaluator.relabel(v.clone(), by)?;
+        let one = self.encoder.encode_scalar(1.0, scaled.level, scaled.scale)?;
+        self.evaluator.add_scalar_assign(&mut scaled, &one)?;
+        scaled.with_bound(BOUND)
     }
 }

@@ -3,17 +3,23 @@
 use super::dft::{factors, Factor};
 use super::linear::{Adjust, Shape, Source, Steps};
 use super::noise::{failure_bits, of_sine, SineError};
-use super::{message_factor, phases, raise, BootstrapParams, Operations, PHASE};
+use super::{message_factor, raise, BootstrapParams, Operations};
 use crate::batch::TAIL;
 use crate::ckks::noise::independent_sum;
 use crate::ckks::switching::digit_ratio2;
-use crate::ckks::{CkksError, Complex, Level};
+use crate::ckks::{CkksError, Level};
+
+/// Least number that a message is multiplied by before the first matrix (its rounding down takes no more than a sixteenth of the scale), and largest.
+const LEAST_WHOLE: f64 = 16.0;
+const MOST_WHOLE: f64 = (1u64 << 52) as f64;
 
 /// What a bootstrap adds to a message, relative to slots of magnitude `size`; deviations, as everywhere (`docs/bootstrapping.md`, "Noise").
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct BootstrapError {
-    /// From key switches and roundings, for the worst slots of secret and keys.
+    /// From key switches and roundings, for the worst slots of secret and keys, and in slots whose integer lets the sine grow errors most.
     pub noise: f64,
+    /// The same, root mean square over the integers that occur.
+    pub mean: f64,
     /// From the sine in the place of a reduction; it depends on the message alone.
     pub approximation: f64,
 }
@@ -41,57 +47,55 @@ pub(super) struct Entry {
 /// What a bootstrap of given parameters does, known without keys and matrices.
 pub struct BootstrapDesign {
     pub(super) params: BootstrapParams,
-    pub(super) to_coefficients: Vec<Shape>,
-    pub(super) to_slots: Vec<Shape>,
+    pub(super) matrices: Matrices<Shape>,
+}
+
+/// What [`matrices`] makes.
+pub(super) struct Matrices<T> {
+    /// Before the change of modulus.
+    pub(super) to_slots: Vec<T>,
+    /// Between it and the sine.
+    pub(super) to_coefficients: Vec<T>,
+    /// Slots that the result still has to be turned by.
     pub(super) turned: i64,
     pub(super) sine: SineError,
 }
-
-/// What [`matrices`] makes: those before the sine, those behind it, what the result still has to be turned by, the sine.
-pub(super) type Matrices<T> = (Vec<T>, Vec<T>, i64, SineError);
 
 /// All matrices in their order, by `make`.
 pub(super) fn matrices<T>(
     params: &BootstrapParams,
     mut make: impl FnMut(&Source<'_>) -> Result<T, CkksError>,
 ) -> Result<Matrices<T>, CkksError> {
-    let ckks = &params.params;
-    let (n, slots) = (params.spec.slots, ckks.slots());
-    let back: Vec<Complex> = phases(params).iter().map(|z| Complex { re: z.re, im: -z.im }).collect();
-    let radices = &params.spec.to_coefficients;
-    // A real part is (z + conj z) / 2, and u is x over the sine's width.
-    let factor = (0.5 / params.spec.sine.width()).powf(1.0 / radices.len() as f64);
+    let (ckks, n) = (&params.params, params.spec.slots);
     let mut turned = 0;
-    let mut put = |matrix: &Factor, radix: u32, adjust: Adjust<'_>, at: (Level, f64)| {
-        let adjust = Adjust { turned, ..adjust };
+    let mut put = |matrix: &Factor, radix: u32, factor: f64, at: (Level, f64)| {
         let steps = Steps::new(n, matrix.stride, radix);
-        let source = Source { n, factor: matrix, steps, adjust, at };
+        let source = Source { n, factor: matrix, steps, adjust: Adjust { factor, turned }, at };
         turned = source.turned();
         make(&source)
     };
+    let prime = |level: Level| ckks.data_prime(level.0 - 1) as f64;
+
+    let radices = &params.spec.to_slots;
+    let down = (params.entry_scale() / params.room_scale()).powf(1.0 / radices.len() as f64);
+    let mut to_slots = Vec::new();
+    for (i, matrix) in factors(n, radices, false).iter().enumerate() {
+        let level = params.slot_level(i);
+        to_slots.push(put(matrix, radices[i], 1.0, (level, prime(level) * down))?);
+    }
+    let radices = &params.spec.to_coefficients;
+    // A real part is (z + conj z) / 2, and u is x over the sine's width.
+    let factor = (0.5 / params.spec.sine.width()).powf(1.0 / radices.len() as f64);
     let mut to_coefficients = Vec::new();
     for (i, matrix) in factors(n, radices, true).iter().enumerate() {
         let level = params.coefficient_level(i);
         // The sum over the slots' repetitions is undone in the first matrix' scale.
-        let repeated = if i == 0 { slots as f64 / n as f64 } else { 1.0 };
-        let adjust = Adjust { factor, rows: None, turned: 0 };
-        let scale = ckks.data_prime(level.0 - 1) as f64 / repeated;
-        to_coefficients.push(put(matrix, radices[i], adjust, (level, scale))?);
+        let repeated = if i == 0 { params.repeats() / params.parts() } else { 1 };
+        let at = (level, prime(level) / repeated as f64);
+        to_coefficients.push(put(matrix, radices[i], factor, at)?);
     }
     let sine = of_sine(params, ckks.data_prime(0) as f64)?;
-    let mut scale = sine.scale / message_factor(params);
-    let radices = &params.spec.to_slots;
-    let mut to_slots = Vec::new();
-    for (i, matrix) in factors(n, radices, false).iter().enumerate() {
-        let level = params.slot_level(i);
-        let last = i + 1 == radices.len();
-        let adjust = Adjust { factor: 1.0, rows: last.then_some(&back[..]), turned: 0 };
-        let prime = ckks.data_prime(level.0 - 1) as f64;
-        let own = if last { params.fresh_scale() * prime / scale } else { prime };
-        to_slots.push(put(matrix, radices[i], adjust, (level, own))?);
-        scale = scale * own / prime;
-    }
-    Ok((to_coefficients, to_slots, turned, sine))
+    Ok(Matrices { to_slots, to_coefficients, turned, sine })
 }
 
 impl BootstrapDesign {
@@ -101,8 +105,7 @@ impl BootstrapDesign {
     /// [`CkksError`] when the ring refuses, which checked parameters exclude.
     pub fn new(params: &BootstrapParams) -> Result<Self, CkksError> {
         let shape = |s: &Source<'_>| Shape::of(&params.params, s, |_, _| Ok(()));
-        let (to_coefficients, to_slots, turned, sine) = matrices(params, shape)?;
-        Ok(Self { params: params.clone(), to_coefficients, to_slots, turned, sine })
+        Ok(Self { params: params.clone(), matrices: matrices(params, shape)? })
     }
 
     /// What it was made for.
@@ -111,23 +114,31 @@ impl BootstrapDesign {
         &self.params
     }
 
-    /// Key switches that a bootstrap makes.
-    #[must_use]
-    pub fn operations(&self) -> Operations {
-        let spec = &self.params.spec;
-        let shapes = self.to_coefficients.iter().chain(&self.to_slots);
-        let (mut switches, mut hoisted) = (1, 0);
-        for s in shapes {
-            switches += s.steps.giants - 1;
-            hoisted += s.steps.babies - 1;
-        }
-        let repeats = (self.params.params.slots() / spec.slots).ilog2() as usize;
-        // Repetitions, three conjugations, the sine, what is left to turn.
-        switches += repeats + 3 + spec.sine.products() + usize::from(self.rest() != 0);
-        Operations { switches, hoisted }
+    /// Shapes of all matrices.
+    fn shapes(&self) -> impl Iterator<Item = &Shape> {
+        self.matrices.to_slots.iter().chain(&self.matrices.to_coefficients)
     }
 
-    /// The same key switches with their levels, those of the sine at its middle, and products with matrices.
+    /// Doublings of the sum over turns that are left by the change of modulus.
+    fn doublings(&self) -> usize {
+        (self.params.repeats() / self.params.parts()).ilog2() as usize
+    }
+
+    /// Key switches that a bootstrap makes, but for those of the change of modulus, whose keys are its own.
+    #[must_use]
+    pub fn operations(&self) -> Operations {
+        let mut out = Operations::default();
+        for s in self.shapes() {
+            out.switches += s.steps.giants - 1;
+            out.hoisted += s.steps.babies - 1;
+        }
+        // What is left to turn, repetitions, a conjugation, the sine.
+        out.switches +=
+            usize::from(self.rest() != 0) + self.doublings() + 1 + self.params.spec.sine.products();
+        out
+    }
+
+    /// The same key switches with their levels, those of the sine at its middle, and products with matrices and with the keys of the change of modulus.
     #[must_use]
     pub fn work(&self) -> Vec<BootstrapWork> {
         let (params, spec) = (&self.params, &self.params.spec);
@@ -142,14 +153,13 @@ impl BootstrapDesign {
             operations: Operations { switches: s.steps.giants - 1, hoisted: s.steps.babies - 1 },
             products: s.count,
         };
-        let repeats = (params.params.slots() / spec.slots).ilog2() as usize;
         let middle = Level(params.sine_level().0 - spec.sine.depth() / 2);
-        let mut out = vec![whole(params.entry_level(), 1), whole(top, 1 + repeats)];
-        out.extend(self.to_coefficients.iter().map(matrix));
+        let mut out = vec![whole(params.entry_level(), usize::from(self.rest() != 0))];
+        out.extend(self.matrices.to_slots.iter().map(matrix));
+        out.push(BootstrapWork { products: params.parts(), ..whole(top, self.doublings()) });
+        out.extend(self.matrices.to_coefficients.iter().map(matrix));
         out.push(whole(params.sine_level(), 1));
         out.push(whole(middle, spec.sine.products()));
-        out.extend(self.to_slots.iter().map(matrix));
-        out.push(whole(params.fresh_level(), 1 + usize::from(self.rest() != 0)));
         out
     }
 
@@ -161,7 +171,7 @@ impl BootstrapDesign {
             let pairs = 2 * s.steps.giants + params.digits_at(s.level) + 8;
             (pairs * params.extended_range(s.level).len() * params.ring_degree()) as u64
         };
-        8 * self.to_coefficients.iter().chain(&self.to_slots).map(held).max().unwrap_or(0)
+        8 * self.shapes().map(held).max().unwrap_or(0)
     }
 
     /// log2 of a bound of the probability that a bootstrap is wrong altogether.
@@ -173,24 +183,37 @@ impl BootstrapDesign {
     /// Bytes of the encoded matrices.
     #[must_use]
     pub fn bytes(&self) -> u64 {
-        8 * self.to_coefficients.iter().chain(&self.to_slots).map(|s| s.words as u64).sum::<u64>()
+        8 * self.shapes().map(|s| s.words as u64).sum::<u64>()
     }
 
     pub(super) fn rest(&self) -> i64 {
-        self.turned.rem_euclid(self.params.spec.slots as i64)
+        self.matrices.turned.rem_euclid(self.params.spec.slots as i64)
     }
 
     /// What it adds to slots within `size` of a ciphertext of this scale, relative to `size`. The error that comes in passes as the message does and is
     /// added to it.
-    #[must_use]
-    pub fn error(&self, scale: f64, size: f64) -> BootstrapError {
-        let steps = self.chain(Entry { scale, bound: size, size, sd: 0.0 });
-        BootstrapError { noise: steps[4] / self.params.fresh_scale(), approximation: self.approximation() }
+    ///
+    /// # Errors
+    /// [`CkksError::BadScale`] for a scale that a bootstrap refuses.
+    pub fn error(&self, scale: f64, size: f64) -> Result<BootstrapError, CkksError> {
+        let steps = self.chain(Entry { scale, bound: size, size, sd: 0.0 })?;
+        let [noise, mean] = [steps[3], steps[4]].map(|sd| sd / self.params.fresh_scale());
+        Ok(BootstrapError { noise, mean, approximation: self.approximation() })
     }
 
-    /// Error of the sine itself in a slot of the message, root mean square.
+    /// What a message of this scale, its slots divided by `size`, is multiplied by before the first matrix, and what its scale modulo q_0 will be.
+    pub(super) fn entry(&self, scale: f64, size: f64) -> Result<(f64, f64), CkksError> {
+        let (params, wanted) = (&self.params, self.params.room_scale() / (scale * size));
+        let whole = wanted.floor();
+        if !(LEAST_WHOLE..=MOST_WHOLE).contains(&whole) {
+            return Err(CkksError::BadScale);
+        }
+        Ok((whole, params.entry_scale() * (whole / wanted)))
+    }
+
+    /// Distance of the sine itself from a slot of the message, at its largest for slots within 1.
     pub(super) fn approximation(&self) -> f64 {
-        self.sine.mean * message_factor(&self.params) * (2.0 * self.params.spec.slots as f64).sqrt()
+        self.matrices.sine.off * message_factor(&self.params, self.params.entry_scale())
     }
 
     /// Bound of slots of x, `weight + 1` uniform terms a coefficient.
@@ -199,53 +222,37 @@ impl BootstrapDesign {
         TAIL * (self.params.params.ring_degree() as f64 * variance).sqrt()
     }
 
-    /// Bound of coefficients of a message under random signs.
-    pub(super) fn coefficient_bound(&self) -> f64 {
-        TAIL / (self.params.spec.slots as f64).sqrt()
-    }
-
-    /// sd after every step, in ring units: enter, raise, to coefficients, sine, to slots.
-    pub(super) fn chain(&self, c: Entry) -> [f64; 5] {
-        let (params, ckks) = (&self.params, &self.params.params);
+    /// sd after every step, in ring units: enter, raise, to coefficients, sine; last the sine's mean.
+    pub(super) fn chain(&self, c: Entry) -> Result<[f64; 5], CkksError> {
+        let (params, ckks, sine) = (&self.params, &self.params.params, &self.matrices.sine);
         let noise = ckks.noise();
-        let prime = ckks.data_prime(1) as f64;
         let rotated = |sd: f64, level: Level| {
             let switch = noise.switching(digit_ratio2(ckks, level));
             independent_sum(independent_sum(sd, switch), noise.part_rounding(2))
         };
+        let through = |shapes: &[Shape], (mut sd, mut bound, mut scale): (f64, f64, f64)| {
+            for s in shapes {
+                sd = s.noise(ckks, sd, bound, scale);
+                (scale, bound) = (scale * s.scale / ckks.data_prime(s.level.0 - 1) as f64, bound * s.norm());
+            }
+            (sd, scale)
+        };
 
-        // The sum of a message and its conjugate, at twice the scale.
-        let (twice, sum) = (2.0 * c.scale, c.sd + rotated(c.sd, params.entry_level()));
-        let phases = params.entry_scale() * prime / (twice * c.size);
-        let encoded = noise.rounding() + noise.transform(phases * PHASE);
-        let product = noise.product((c.bound * twice, sum), (phases * PHASE, encoded));
-        let enter = independent_sum(product / prime, noise.part_rounding(2));
-        let raised = independent_sum(enter, raise::noise(params));
+        let (whole, own) = self.entry(c.scale, c.size)?;
+        let turned = if self.rest() == 0 { c.sd } else { rotated(c.sd, params.entry_level()) };
+        let entered = (turned * whole, c.bound / c.size, c.scale * c.size * whole);
+        let (enter, _) = through(&self.matrices.to_slots, entered);
+        let raised = raise::projected(params, enter);
 
-        let (mut sd, mut scale, mut by) = (raised, ckks.data_prime(0) as f64, params.spec.slots);
-        while by < ckks.slots() {
+        let (mut sd, mut scale) = (raised, ckks.data_prime(0) as f64);
+        for _ in 0..self.doublings() {
             sd += rotated(sd, ckks.max_level());
-            (scale, by) = (2.0 * scale, 2 * by);
+            scale *= 2.0;
         }
-        let mut bound = self.raised_bound();
-        for s in &self.to_coefficients {
-            sd = s.noise(ckks, sd, bound, scale);
-            (scale, bound) = (scale * s.scale / ckks.data_prime(s.level.0 - 1) as f64, bound * s.norm());
-        }
-        let coefficients = sd;
-
-        sd += rotated(sd, params.sine_level());
-        let sine = independent_sum(sd / scale * self.sine.slope, self.sine.own) * self.sine.scale;
-
-        (sd, scale, bound) = (sine, self.sine.scale / message_factor(params), self.coefficient_bound());
-        for s in &self.to_slots {
-            sd = s.noise(ckks, sd, bound, scale);
-            (scale, bound) = (scale * s.scale / ckks.data_prime(s.level.0 - 1) as f64, bound * s.norm());
-        }
-        if self.rest() != 0 {
-            sd = rotated(sd, params.fresh_level());
-        }
-        sd += rotated(sd, params.fresh_level());
-        [enter, raised, coefficients, sine, sd]
+        let (coefficients, scale) = through(&self.matrices.to_coefficients, (sd, self.raised_bound(), scale));
+        let sd = coefficients + rotated(coefficients, params.sine_level());
+        // The result has the scale of a bootstrapped message, and is the message but for this factor.
+        let unit = params.fresh_scale() * message_factor(params, own);
+        Ok([enter, raised, coefficients, sine.largest(sd / scale) * unit, sine.mean(sd / scale) * unit])
     }
 }

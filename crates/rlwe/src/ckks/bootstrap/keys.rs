@@ -3,7 +3,7 @@
 use super::linear::{rotations, Steps};
 use super::BootstrapParams;
 use crate::ckks::ciphertext::{expand_uniform, fresh_seed, Domain};
-use crate::ckks::client::{KeyGenerator, SecretKey};
+use crate::ckks::client::{lift, KeyGenerator, SecretKey};
 use crate::ckks::switching::{Owner, SwitchingKey};
 use crate::ckks::{CkksError, CkksParams, Galois, GaloisKeys, Level, RelinKey};
 use crate::uses;
@@ -18,7 +18,7 @@ pub struct Encapsulation {
     pub(in crate::ckks) owner: Owner,
     /// From the secret to the sparse one, over the last special prime and q_0.
     pub(in crate::ckks) down: SwitchingKey,
-    /// From the sparse secret to the secret, over everything.
+    /// From the sparse secret to the secret, over the last special prime and all data primes: one a part of what is raised.
     pub(in crate::ckks) up: SwitchingKey,
 }
 
@@ -39,6 +39,9 @@ impl BootstrapKeys<'_> {
         let own = [&self.relin.params, &self.galois.params, &self.encapsulation.params];
         if own.iter().any(|p| **p != params.params) {
             return Err(CkksError::ForeignParams("the bootstrapping keys"));
+        }
+        if self.encapsulation.up.b.len() != params.parts() {
+            return Err(CkksError::ForeignParams("the ephemeral secret's keys"));
         }
         let lacks = |(g, level): &(Galois, Level)| self.galois.level_of(*g).is_none_or(|l| l < *level);
         match needed(params).into_iter().find(lacks) {
@@ -73,40 +76,46 @@ fn sparse(degree: usize, weight: usize, prg: &mut Prg) -> Vec<i8> {
     out
 }
 
+/// Coefficients of X^i s at multiples of `parts`, for i below it.
+fn part_of_turned(s: &[i8], i: usize, parts: usize) -> Vec<i8> {
+    let mut out = vec![0; s.len()];
+    for k in (0..s.len()).step_by(parts) {
+        out[k] = if k >= i { s[k - i] } else { -s[s.len() + k - i] };
+    }
+    out
+}
+
 /// Rotations that a bootstrap needs, each with the highest level it is used at.
 pub(super) fn needed(params: &BootstrapParams) -> Vec<(Galois, Level)> {
     let (spec, n) = (&params.spec, params.spec.slots);
-    let mut stages = Vec::new();
-    let mut after = n;
-    let mut turned = 0i64;
-    for (i, &r) in spec.to_coefficients.iter().enumerate() {
-        after >>= r;
-        let steps = Steps::new(n, after, r);
+    let (mut stages, mut turned) = (Vec::new(), 0i64);
+    let mut put = |stride: usize, radix: u32, level: Level| {
+        let steps = Steps::new(n, stride, radix);
         turned += steps.first * steps.stride as i64;
-        stages.push((steps, params.coefficient_level(i)));
-    }
+        stages.push((steps, level));
+    };
     let mut stride = 1;
     for (i, &r) in spec.to_slots.iter().enumerate() {
-        let steps = Steps::new(n, stride, r);
-        turned += steps.first * steps.stride as i64;
-        stages.push((steps, params.slot_level(i)));
+        put(stride, r, params.slot_level(i));
         stride <<= r;
+    }
+    for (i, &r) in spec.to_coefficients.iter().enumerate() {
+        stride >>= r;
+        put(stride, r, params.coefficient_level(i));
     }
     let mut all = rotations(&stages);
     let mut at = |k: i64, level: Level| {
         let known = all.entry(k).or_insert(level);
         *known = (*known).max(level);
     };
-    let last = turned.rem_euclid(n as i64);
-    if last != 0 {
-        at(last, params.fresh_level());
+    let rest = turned.rem_euclid(n as i64);
+    if rest != 0 {
+        at(rest, params.entry_level());
     }
-    if params.sparse() {
-        let mut k = n;
-        while k < params.params.slots() {
-            at(k as i64, params.params.max_level());
-            k *= 2;
-        }
+    let mut k = n;
+    while k < params.params.slots() / params.parts() {
+        at(k as i64, params.params.max_level());
+        k *= 2;
     }
     let rotations = all.into_iter().map(|(k, level)| (Galois::Rotate(k), level));
     rotations.chain([(Galois::Conjugate, params.sine_level())]).collect()
@@ -136,41 +145,84 @@ impl KeyGenerator {
             return Err(CkksError::ForeignParams("the bootstrap"));
         }
         let mut coefficients = sparse(self.params.ring_degree(), params.spec.weight, prg);
-        let all = self.params.extended_range(self.params.max_level());
-        let ephemeral = crate::ckks::client::lift(&self.params, &coefficients, all);
+        let down = self.down_key(secret, &coefficients, prg);
+        let up = self.up_key(secret, &coefficients, params.parts(), prg);
         coefficients.zeroize();
-        let mut ephemeral = ephemeral?;
-        ledger::once(uses::SECRET, &[Tag::words(ephemeral.words())]);
-        let down = self.down_key(secret, &ephemeral, prg);
-        let up = self.switching_key(&ephemeral, &secret.s, Domain::Release, self.params.max_level(), prg);
-        ephemeral.zeroize();
         Ok(Encapsulation { params: self.params.clone(), owner: secret.owner, down: down?, up: up? })
     }
 
     /// `(-a s' + e + p s, a)` modulo p q_0, p the last special prime.
-    fn down_key(
-        &self,
-        secret: &SecretKey,
-        sparse: &hushnet_ring::rns::RnsPoly<hushnet_ring::rns::Eval>,
-        prg: &mut Prg,
-    ) -> Result<SwitchingKey, CkksError> {
+    fn down_key(&self, secret: &SecretKey, sparse: &[i8], prg: &mut Prg) -> Result<SwitchingKey, CkksError> {
         let (basis, k) = (self.params.basis(), self.params.0.special);
         let range = super::raise::down_range(&self.params);
+        let mut ephemeral = lift(&self.params, sparse, range.clone())?;
+        ledger::once(uses::SECRET, &[Tag::words(ephemeral.words())]);
         let seed = fresh_seed(prg);
         let a = expand_uniform(&self.params, &seed, Domain::Encapsulate, range.clone())?;
         uses::limbs(uses::CKKS_MASK, &a);
         let mut b = self.key_error(range, prg)?;
-        basis.mul_sub(&mut b, &a, sparse)?;
+        let masked = basis.mul_sub(&mut b, &a, &ephemeral);
+        ephemeral.zeroize();
+        masked?;
         let mut words = vec![0; k + 1];
         words[k] = basis.moduli()[k - 1].value() % basis.moduli()[k].value();
         basis.scale_add(&mut b, &secret.s, &words)?;
         Ok(SwitchingKey { seed, level: Level(1), b: vec![b], a: vec![a] })
+    }
+
+    /// For every part i `(-a_i s + e_i + p t_i, a_i)` modulo p Q_L, t_i the part of X^i s' that is a polynomial in X^parts, p the last special prime.
+    fn up_key(
+        &self,
+        secret: &SecretKey,
+        sparse: &[i8],
+        parts: usize,
+        prg: &mut Prg,
+    ) -> Result<SwitchingKey, CkksError> {
+        let (basis, k, level) = (self.params.basis(), self.params.0.special, self.params.max_level());
+        let range = super::raise::up_range(&self.params);
+        let p = basis.moduli()[k - 1].value();
+        let mut words = vec![0; range.end];
+        words.iter_mut().zip(basis.moduli()).skip(k).for_each(|(w, q)| *w = p % q.value());
+        let seed = fresh_seed(prg);
+        let mut key = SwitchingKey { seed, level, b: Vec::new(), a: Vec::new() };
+        for i in 0..parts {
+            let a = expand_uniform(&self.params, &seed, Domain::Release(i), range.clone())?;
+            uses::limbs(uses::CKKS_MASK, &a);
+            let mut b = self.key_error(range.clone(), prg)?;
+            basis.mul_sub(&mut b, &a, &secret.s)?;
+            let mut part = part_of_turned(sparse, i, parts);
+            let lifted = lift(&self.params, &part, range.clone());
+            part.zeroize();
+            let mut lifted = lifted?;
+            let hidden = basis.scale_add(&mut b, &lifted, &words);
+            lifted.zeroize();
+            hidden?;
+            key.b.push(b);
+            key.a.push(a);
+        }
+        Ok(key)
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn parts_of_a_turned_secret_are_its_products_coefficients() {
+        let n = 32usize;
+        let s: Vec<i8> = (0..n).map(|k| (k * k % 7) as i8 - 3).collect();
+        for parts in [1, 2, 4, 8] {
+            for i in 0..parts {
+                // X^i s modulo X^n + 1, by the definition.
+                let mut turned = vec![0; n];
+                s.iter().enumerate().for_each(|(k, c)| turned[(k + i) % n] = if k + i < n { *c } else { -c });
+                let kept: Vec<i8> =
+                    turned.iter().enumerate().map(|(k, c)| if k % parts == 0 { *c } else { 0 }).collect();
+                assert_eq!(part_of_turned(&s, i, parts), kept);
+            }
+        }
+    }
 
     #[test]
     fn sparse_secrets_have_their_weight_and_spread_over_all_positions() {

@@ -11,7 +11,7 @@ use super::super::switching::{apply_limb, digit_ratio2, switch, with_digits};
 use super::super::{
     Ciphertext, CkksError, CkksParams, Complex, EncodeAt, Encoder, Evaluator, Galois, GaloisKeys, Level,
 };
-use super::dft::{scaled, times, Factor};
+use super::dft::{scaled, Factor};
 use crate::ckks::noise::independent_sum;
 use hushnet_ring::rns::{Eval, RnsError, RnsPoly};
 use std::collections::BTreeMap;
@@ -138,11 +138,9 @@ pub(super) struct Stage {
 
 /// What a matrix is multiplied by when it is stored.
 #[derive(Clone, Copy)]
-pub(super) struct Adjust<'a> {
+pub(super) struct Adjust {
     /// All entries.
     pub(super) factor: f64,
-    /// Row i of the actual result, where given: one number a slot of the ring.
-    pub(super) rows: Option<&'a [Complex]>,
     /// Slots that the input still has to be turned by.
     pub(super) turned: i64,
 }
@@ -152,7 +150,7 @@ pub(super) struct Source<'a> {
     pub(super) n: usize,
     pub(super) factor: &'a Factor,
     pub(super) steps: Steps,
-    pub(super) adjust: Adjust<'a>,
+    pub(super) adjust: Adjust,
     pub(super) at: (Level, f64),
 }
 
@@ -164,11 +162,10 @@ impl Source<'_> {
 
     /// g where the stored polynomials are such in X^g.
     fn gap(&self, params: &CkksParams) -> usize {
-        let period = if self.adjust.rows.is_some() { self.n } else { self.factor.period };
         if params.ring_degree() < 64 {
             1
         } else {
-            params.slots() / period
+            params.slots() / self.factor.period
         }
     }
 
@@ -182,14 +179,7 @@ impl Source<'_> {
         let again = k >= (n / steps.stride) as i64;
         let d = self.factor.diagonals.get(&at(reach, n)).filter(|_| !again)?;
         let turn = -self.turned() - (g * steps.babies * steps.stride) as i64;
-        let value = |i: usize| {
-            let from = at(i as i64 + turn, slots);
-            let mut z = scaled(d[from % n], adjust.factor);
-            if let Some(r) = adjust.rows {
-                z = times(z, r[from]);
-            }
-            z
-        };
+        let value = |i: usize| scaled(d[at(i as i64 + turn, n)], adjust.factor);
         Some((d, (0..slots).map(value).collect()))
     }
 }
@@ -402,6 +392,7 @@ impl Stage {
         out: &mut [[RnsPoly<Eval>; 2]],
     ) -> Result<(), CkksError> {
         let (basis, n) = (params.basis(), params.ring_degree());
+        let stored = i - params.extended_range(self.shape.level).start;
         let tile = TILE.min(n);
         let mut expanded = vec![0u64; tile * self.shape.steps.babies];
         for start in (0..n).step_by(tile) {
@@ -409,7 +400,7 @@ impl Stage {
                 let (mut x, mut y) = (Vec::with_capacity(row.len()), [Vec::new(), Vec::new()]);
                 for ((j, entry), words) in row.iter().enumerate().zip(expanded.chunks_exact_mut(tile)) {
                     if let Some(p) = entry {
-                        x.push(p.words(i, n, start, words));
+                        x.push(p.words(stored, n, start, words));
                         for (half, y) in y.iter_mut().enumerate() {
                             y.push(&babies.limb(j, half)[start..start + tile]);
                         }

@@ -1,7 +1,7 @@
 //! What the sine does to errors, and its own: the circuit on numbers, disturbed at one step after the other (`docs/bootstrapping.md`).
 
 use super::sine::{run, Machine};
-use super::BootstrapParams;
+use super::{message_factor, BootstrapParams};
 use crate::ckks::noise::independent_sum;
 use crate::ckks::switching::digit_ratio2;
 use crate::ckks::CkksError;
@@ -55,6 +55,9 @@ fn each(a: &Numbers, b: &Numbers, f: impl Fn(f64, f64) -> f64) -> Vec<f64> {
 impl Machine for Model<'_> {
     type V = Numbers;
 
+    fn plus(&mut self, v: &Numbers, number: f64) -> Result<Numbers, CkksError> {
+        Ok(Numbers { at: v.at.iter().map(|x| x + number).collect(), ..*v })
+    }
     fn depth(&self, v: &Numbers) -> usize {
         v.depth
     }
@@ -96,69 +99,98 @@ impl Machine for Model<'_> {
     fn aim(&self, t: &Numbers, depth: usize, scale: f64) -> f64 {
         scale * self.prime(depth) / t.scale
     }
-    fn sixth_and_one(&mut self, v: &Numbers) -> Result<Numbers, CkksError> {
-        Ok(Numbers { at: v.at.iter().map(|x| x / 6.0 + 1.0).collect(), depth: v.depth, scale: v.scale * 6.0 })
+    fn scaled_and_one(&mut self, v: &Numbers, by: f64) -> Result<Numbers, CkksError> {
+        let at = v.at.iter().map(|x| x * by + 1.0).collect();
+        Ok(Numbers { at, depth: v.depth, scale: v.scale / by })
     }
+}
+
+/// What the sine's circuit does to a slot with one integer and message.
+struct Point {
+    /// How often it occurs, of all.
+    share: f64,
+    /// `d result / d u`.
+    slope: f64,
+    /// sd of what the circuit's own steps add to the result.
+    own: f64,
 }
 
 /// What the sine's circuit gives for an input of a scale.
 pub(super) struct SineError {
-    /// Scale of the result.
-    pub(super) scale: f64,
-    /// `sqrt(mean (d result / d u)^2)` over the integers that occur.
-    pub(super) slope: f64,
-    /// sd of what the circuit's own steps add to a result.
-    pub(super) own: f64,
-    /// Root mean square distance of the circuit from `2 pi (x - round(x))`, for fractions of sd [`fraction`].
-    pub(super) mean: f64,
+    points: Vec<Point>,
+    /// Largest distance of the circuit from `2 pi (x - round(x)) / a` for messages within 1.
+    pub(super) off: f64,
 }
 
-/// sd of coefficients of a message modulo q_0, over q_0: slots of magnitude 1 under random signs.
-pub(super) fn fraction(params: &BootstrapParams) -> f64 {
-    let entry = params.entry_scale() / params.params.data_prime(0) as f64;
-    // n slots of one real number each give 2 n coefficients of variance 1 / (2 n); complex ones of modulus 1 the same.
-    entry / (2.0 * params.spec.slots as f64).sqrt()
+impl SineError {
+    /// sd of the result for an input with error `sd`, in the slots where it is largest.
+    pub(super) fn largest(&self, sd: f64) -> f64 {
+        self.points.iter().map(|p| independent_sum(sd * p.slope, p.own)).fold(0.0, f64::max)
+    }
+
+    /// The same, root mean square over the integers that occur.
+    pub(super) fn mean(&self, sd: f64) -> f64 {
+        self.points.iter().map(|p| p.share * independent_sum(sd * p.slope, p.own).powi(2)).sum::<f64>().sqrt()
+    }
 }
 
-/// Runs the circuit on integers up to the range with their probabilities, and fractions of normal sizes.
+/// The scale of the interpolant's value from which the circuit's result has scale `wanted`. The result's scale is a power of it times what primes make of it,
+/// so Newton's steps are exact but for roundings.
+pub(super) fn interpolant_scale(params: &BootstrapParams, input: f64, wanted: f64) -> Result<f64, CkksError> {
+    let sine = &params.spec.sine;
+    // Doublings square it, and the arcsine takes its third power.
+    let power = 3.0 * f64::from(sine.doublings).exp2();
+    let mut scale = input;
+    for _ in 0..4 {
+        let mut model = Model { params, moved: None, added: Vec::new() };
+        let none = Numbers { depth: 0, scale: input, at: Vec::new() };
+        let out = run(&mut model, (sine, params.arcsine().1), none, scale)?;
+        scale *= (wanted / out.scale).powf(1.0 / power);
+    }
+    Ok(scale)
+}
+
+/// Runs the circuit on integers up to the range with their probabilities, and messages up to 1.
 pub(super) fn of_sine(params: &BootstrapParams, scale: f64) -> Result<SineError, CkksError> {
     let sine = &params.spec.sine;
     let variance = (params.spec.weight as f64 + 1.0) / 12.0;
-    // Gauss-Hermite would do as well: normal fractions by their mid-quantiles.
-    let parts: Vec<f64> = (-12..=12).map(|k| f64::from(k) / 4.0).collect();
+    let parts: Vec<f64> = (-12..=12).map(|k| f64::from(k) / 12.0).collect();
+    let (a, r) = params.arcsine();
     let (mut x, mut weight, mut truth) = (Vec::new(), Vec::new(), Vec::new());
     for whole in -i64::from(sine.range)..=i64::from(sine.range) {
         for t in &parts {
-            let part = t * fraction(params);
+            let part = t * params.fraction();
             x.push((whole as f64 + part) / sine.width());
-            weight.push((-(whole as f64).powi(2) / (2.0 * variance) - t * t / 2.0).exp());
-            truth.push(2.0 * std::f64::consts::PI * part);
+            weight.push((-(whole as f64).powi(2) / (2.0 * variance)).exp());
+            truth.push(2.0 * std::f64::consts::PI * part / a);
         }
     }
-    let total: f64 = weight.iter().sum();
-    let mean = |v: &mut dyn Iterator<Item = f64>| {
-        (v.zip(&weight).map(|(d, w)| d * d * w).sum::<f64>() / total).sqrt()
-    };
+    let wanted = params.fresh_scale() * message_factor(params, params.entry_scale());
+    let inner = interpolant_scale(params, scale, wanted)?;
     let attempt = |moved: Option<usize>| -> Result<(Numbers, Vec<f64>), CkksError> {
         let mut model = Model { params, moved, added: Vec::new() };
         let mut at = x.clone();
         if moved == Some(0) {
             at.iter_mut().for_each(|u| *u += NUDGE);
         }
-        let out = run(&mut model, sine, Numbers { depth: 0, scale, at }, scale)?;
+        let out = run(&mut model, (sine, r), Numbers { depth: 0, scale, at }, inner)?;
         Ok((out, model.added))
     };
     let (still, added) = attempt(None)?;
-    let slope_of = |moved: usize| -> Result<f64, CkksError> {
-        let (out, _) = attempt(Some(moved))?;
-        Ok(mean(&mut each(&out, &still, |a, b| (a - b) / NUDGE).into_iter()))
-    };
-    let mut own = 0.0f64;
-    for (i, sd) in added.iter().enumerate() {
-        own = independent_sum(own, sd * slope_of(i + 1)?);
+    let total: f64 = weight.iter().sum();
+    let mut points: Vec<Point> =
+        weight.iter().map(|w| Point { share: w / total, slope: 0.0, own: 0.0 }).collect();
+    for moved in 0..=added.len() {
+        let slopes = each(&attempt(Some(moved))?.0, &still, |a, b| (a - b) / NUDGE);
+        for (p, slope) in points.iter_mut().zip(slopes) {
+            match moved.checked_sub(1) {
+                None => p.slope = slope.abs(),
+                Some(step) => p.own = independent_sum(p.own, added[step] * slope),
+            }
+        }
     }
-    let off: Vec<f64> = still.at.iter().zip(&truth).map(|(a, t)| a - t).collect();
-    Ok(SineError { scale: still.scale, slope: slope_of(0)?, own, mean: mean(&mut off.iter().copied()) })
+    let off = still.at.iter().zip(&truth).map(|(a, t)| (a - t).abs()).fold(0.0, f64::max);
+    Ok(SineError { points, off })
 }
 
 /// log2 of a bound of the probability that some integer of a bootstrap leaves the sine's range: `2 min_t E[exp(t S)] exp(-t (K + 1/2))` for each of the

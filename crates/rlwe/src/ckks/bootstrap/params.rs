@@ -8,13 +8,19 @@ use hushnet_ring::Ring;
 /// Least Hamming weight of the ephemeral secret (`docs/security`).
 pub const LEAST_WEIGHT: usize = 32;
 
+/// Most parts that a raised half is cut into: each has a key of its own, and a rotation at the highest level takes as long as eight of them.
+const MOST_PARTS: usize = 8;
+
+/// Bits that the scale of a message may be above [`BootstrapParams::fresh_scale`] when it is bootstrapped, times what its slots are divided by.
+const ROOM_BITS: u32 = 24;
+
 /// How far a prime may be from its power of two, in bits.
 const NEAR: f64 = 1.0 / 1024.0;
 
 /// What a bootstrap is asked for.
 ///
-/// Data primes, from the lowest: one *base* prime q_0, `levels + 1` of the message (one is spent by the next bootstrap), then those of slots
-/// from coefficients, of the sine, and of coefficients from slots, in the order in which they are used up.
+/// Data primes, from the lowest: one *base* prime q_0, those of slots from coefficients (the next bootstrap begins with them), `levels` of the message, then
+/// those of the sine, and of coefficients from slots, in the order in which they are used up.
 #[derive(Clone, Debug, PartialEq)]
 pub struct BootstrapSpec {
     /// Ring degree N, a power of two.
@@ -25,9 +31,9 @@ pub struct BootstrapSpec {
     pub levels: usize,
     /// log2 of a message prime, and of the scale of a bootstrapped ciphertext.
     pub message_bits: u32,
-    /// log2 of q_0 and of the primes of sine and coefficients from slots.
+    /// log2 of q_0 and of the primes of coefficients from slots and of the sine, but for its last two products.
     pub base_bits: u32,
-    /// log2 of the scale of a message modulo q_0, for slots of magnitude 1: below `base_bits` by what keeps coefficients small beside q_0.
+    /// log2 of the scale of a message modulo q_0, for slots of magnitude 1: below `base_bits` by what keeps them small beside q_0.
     pub entry_bits: u32,
     /// Levels of butterflies a matrix, coefficients from slots; log2 slots in all.
     pub to_coefficients: Vec<u32>,
@@ -62,20 +68,21 @@ impl BootstrapSpec {
             )));
         }
         let log = slots.ilog2();
-        let thirds: Vec<u32> = (0..3).map(|k| (log + 2 - k) / 3).collect();
+        let parts = |count: u32| (0..count).map(|k| (log + count - 1 - k) / count).collect();
         Ok(Self {
             ring_degree,
             slots,
             levels: 8,
             message_bits: 48,
             base_bits: 50,
-            // What keeps the arcsine's third term below 2^-22 of a message of this many slots.
-            entry_bits: (41 + log / 2 + 1).min(49),
-            to_coefficients: thirds.clone(),
-            to_slots: thirds.into_iter().rev().collect(),
-            sine: Sine { range: 13, degree: 31, doublings: 3 },
+            // What keeps the approximation within 2^-25 of the largest message.
+            entry_bits: 43,
+            to_coefficients: parts(3),
+            // At the lowest levels, where a matrix of many diagonals is cheap.
+            to_slots: parts(2),
+            sine: Sine { range: 13, degree: 15, doublings: 3 },
             weight: LEAST_WEIGHT,
-            special: 9,
+            special: 8,
         })
     }
 
@@ -100,10 +107,8 @@ impl BootstrapSpec {
             }
         }
         let s = &self.sine;
-        if ![7, 15, 31, 63].contains(&s.degree) || s.doublings > 6 || !(1..=64).contains(&s.range) {
-            return fail(format!(
-                "a sine of {s:?}; degrees 7, 15, 31, 63, at most 6 doublings, range 1 to 64"
-            ));
+        if ![7, 15, 31].contains(&s.degree) || s.doublings > 6 || !(1..=64).contains(&s.range) {
+            return fail(format!("a sine of {s:?}; degrees 7, 15, 31, at most 6 doublings, range 1 to 64"));
         }
         if self.weight < LEAST_WEIGHT || self.weight > self.ring_degree / 2 {
             return fail(format!("an ephemeral secret of weight {}; at least {LEAST_WEIGHT}", self.weight));
@@ -120,9 +125,9 @@ impl BootstrapSpec {
         Ok(())
     }
 
-    /// The data primes of the message part.
+    /// The data primes of messages: the level of what was bootstrapped.
     fn message_levels(&self) -> usize {
-        self.levels + 2
+        1 + self.to_slots.len() + self.levels
     }
 
     /// The specification of the ring.
@@ -134,8 +139,10 @@ impl BootstrapSpec {
         let wide = PrimeSpec::Near(self.base_bits);
         let message = PrimeSpec::Near(self.message_bits);
         let mut data_primes = vec![wide];
-        data_primes.resize(self.message_levels() + self.to_slots.len(), message);
-        data_primes.resize(data_primes.len() + self.sine.depth() + self.to_coefficients.len(), wide);
+        // The sine's last products take primes of messages as well: what was never bootstrapped may stand there.
+        data_primes.resize(self.message_levels() + Sine::ARCSINE, message);
+        let above = self.sine.depth() - Sine::ARCSINE + self.to_coefficients.len();
+        data_primes.resize(data_primes.len() + above, wide);
         Ok(CkksSpec {
             ring_degree: self.ring_degree,
             ring: Ring::Cyclotomic,
@@ -225,13 +232,13 @@ impl BootstrapParams {
     /// The highest level whose primes, but for q_0, have the size of messages.
     #[must_use]
     pub fn message_level(&self) -> Level {
-        Level(self.spec.message_levels() + self.spec.to_slots.len())
+        Level(self.spec.message_levels() + Sine::ARCSINE)
     }
 
     /// The level that a ciphertext must have to be bootstrapped.
     #[must_use]
     pub fn entry_level(&self) -> Level {
-        Level(2)
+        Level(1 + self.spec.to_slots.len())
     }
 
     /// The scale of a bootstrapped ciphertext.
@@ -242,8 +249,22 @@ impl BootstrapParams {
 
     /// The scale of a message modulo q_0.
     pub(super) fn entry_scale(&self) -> f64 {
-        // Messages of magnitude 1 stay below q_0 / 2.
-        f64::from(self.spec.entry_bits).exp2().min(self.params.data_prime(0) as f64 * 0.49)
+        f64::from(self.spec.entry_bits).exp2()
+    }
+
+    /// The largest message over q_0.
+    pub(super) fn fraction(&self) -> f64 {
+        self.entry_scale() / self.params.data_prime(0) as f64
+    }
+
+    /// Of [`super::sine::arcsine`], for the largest message.
+    pub(super) fn arcsine(&self) -> (f64, f64) {
+        super::sine::arcsine(2.0 * std::f64::consts::PI * self.fraction())
+    }
+
+    /// The scale that the first matrix of slots from coefficients is made for.
+    pub(super) fn room_scale(&self) -> f64 {
+        f64::from(self.spec.message_bits + ROOM_BITS).exp2()
     }
 
     /// Level at which matrix i of coefficients from slots is applied.
@@ -258,11 +279,28 @@ impl BootstrapParams {
 
     /// Level at which matrix i of slots from coefficients is applied.
     pub(super) fn slot_level(&self, i: usize) -> Level {
-        Level(self.sine_level().0 - self.spec.sine.depth() - i)
+        Level(self.entry_level().0 - i)
     }
 
-    /// Whether two bits of a slot travel in one ciphertext through the sine: real parts in one half, imaginary ones in the other.
-    pub(super) fn sparse(&self) -> bool {
-        self.spec.slots < self.params.slots()
+    /// Turns by multiples of [`BootstrapSpec::slots`] that leave a message as it is: the polynomials of messages are such in X^repeats.
+    pub(super) fn repeats(&self) -> usize {
+        self.params.slots() / self.spec.slots
+    }
+
+    /// Parts that the raised half is cut into, so that what the ephemeral secret makes of them are polynomials in X^parts.
+    pub(in crate::ckks) fn parts(&self) -> usize {
+        self.repeats().min(MOST_PARTS)
+    }
+
+    /// Bytes of memory that the way back from the ephemeral secret takes.
+    #[must_use]
+    pub fn way_back_bytes(&self) -> u64 {
+        16 * (self.parts() * super::up_range(&self.params).len() * self.params.ring_degree()) as u64
+    }
+
+    /// Bytes of the pair of an ephemeral secret.
+    #[must_use]
+    pub fn encapsulation_bytes(&self) -> usize {
+        crate::ckks::bytes::encapsulation_bytes(&self.params, self.parts())
     }
 }

@@ -1,7 +1,8 @@
 //! `x - round(x)` of values near integers: `sin(2 pi x) / 2 pi`, as a cosine of a small angle that is doubled, with two terms of the arcsine.
 //!
-//! u = x / (K + 1/4) lies in [-1, 1]. A Chebyshev interpolant gives `c = cos(2 pi (x - 1/4) / 2^r)`, r times `c <- 2 c^2 - 1` gives `s = sin(2 pi x)`
-//! (Han, Ki, CT-RSA 2020, section 4), and `s + s^3/6` agrees with `2 pi (x - round(x))` up to its fifth power (Lee, Lee, Lee, Kim, No, EUROCRYPT 2021, section 4).
+//! u = (x - 1/4) / (K + 1/2) lies in [-1, 1]. A Chebyshev interpolant gives `c = cos(2 pi (x - 1/4) / 2^r)`, an even function of u and so one of half the degree
+//! of T_2(u); r times `c <- 2 c^2 - 1` gives `s = sin(2 pi x)`
+//! (Han, Ki, CT-RSA 2020, section 4), and `a s + b s^3` is within 2^-25 of `2 pi (x - round(x))` for small messages (the arcsine: Lee, Lee, Lee, Kim, No, EUROCRYPT 2021, section 4).
 //! The circuit is written once, over [`Machine`]: ciphertexts, and numbers with the noise that ciphertexts would have.
 
 use super::super::CkksError;
@@ -12,7 +13,7 @@ use std::collections::BTreeMap;
 pub struct Sine {
     /// Integers up to this magnitude are removed.
     pub range: u32,
-    /// Degree of the Chebyshev interpolant: 2^k - 1, k = 3 to 6.
+    /// Degree of the Chebyshev interpolant in T_2(u): 2^k - 1, k = 3 to 5.
     pub degree: u32,
     /// Times that the angle is doubled, 0 to 6.
     pub doublings: u32,
@@ -22,36 +23,40 @@ pub struct Sine {
 const LEAF: usize = 4;
 
 impl Sine {
-    /// What u is x divided by.
+    /// Levels of the arcsine.
+    pub(super) const ARCSINE: usize = 2;
+
+    /// What `x - 1/4` is divided by: more than any.
     pub(super) fn width(&self) -> f64 {
-        f64::from(self.range) + 0.25
+        f64::from(self.range) + 0.5
     }
 
-    /// Levels that the circuit takes: the interpolant, the doublings, two for the arcsine.
+    /// Levels that the circuit takes: T_2(u), the interpolant, the doublings, two for the arcsine.
     #[must_use]
     pub fn depth(&self) -> usize {
-        self.degree.ilog2() as usize + 1 + self.doublings as usize + 2
+        1 + self.degree.ilog2() as usize + 1 + self.doublings as usize + Self::ARCSINE
     }
 
-    /// Relinearisations: powers up to half the degree and T_3, one a sum of products of the polynomial, doublings, two for the arcsine.
+    /// Relinearisations: T_2(u), powers of it up to half the degree and T_3, one a sum of products of the polynomial, doublings, two for the arcsine.
     #[must_use]
     pub fn products(&self) -> usize {
         let log = self.degree.ilog2() as usize + 1;
         // A polynomial of 2^k terms, k > 3, is one sum whose quotients have 2^(k-1), .., 4 terms, the last ones leaves: 2^(k-3) sums in all.
         // The deepest leaf is split once more.
         let sums = (1 << (log - 3)) + 1;
-        (log - 1) + 1 + sums + self.doublings as usize + 2
+        1 + (log - 1) + 1 + sums + self.doublings as usize + 2
     }
 
-    /// Chebyshev coefficients of `cos(2 pi (K + 1/4) u / 2^r - pi / 2^(r+1))`, interpolated at 4 (degree + 1) nodes and cut off.
+    /// Coefficients of `cos(2 pi (K + 1/2) u / 2^r)` in T_0(u), T_2(u), T_4(u), .., interpolated at 8 (degree + 1) nodes and cut off.
     pub(super) fn coefficients(&self) -> Vec<f64> {
-        let nodes = 4 * (self.degree as usize + 1);
+        let nodes = 8 * (self.degree as usize + 1);
         let shrink = f64::from(self.doublings).exp2();
-        let value = |u: f64| (2.0 * std::f64::consts::PI * (self.width() * u - 0.25) / shrink).cos();
+        let value = |u: f64| (2.0 * std::f64::consts::PI * self.width() * u / shrink).cos();
         let angle = |k: usize| std::f64::consts::PI * (k as f64 + 0.5) / nodes as f64;
         (0..=self.degree as usize)
             .map(|j| {
-                let sum: f64 = (0..nodes).map(|k| value(angle(k).cos()) * (j as f64 * angle(k)).cos()).sum();
+                let sum: f64 =
+                    (0..nodes).map(|k| value(angle(k).cos()) * (2.0 * j as f64 * angle(k)).cos()).sum();
                 sum * if j == 0 { 1.0 } else { 2.0 } / nodes as f64
             })
             .collect()
@@ -61,6 +66,8 @@ impl Sine {
 /// What the circuit needs; V is a value that knows its level and scale.
 pub(super) trait Machine {
     type V: Clone;
+    /// `v` and a number.
+    fn plus(&mut self, v: &Self::V, number: f64) -> Result<Self::V, CkksError>;
     /// The levels below the input's that it stands.
     fn depth(&self, v: &Self::V) -> usize;
     /// `2 a b - c` (or - 1), one level down.
@@ -83,8 +90,8 @@ pub(super) trait Machine {
     ) -> Result<Self::V, CkksError>;
     /// The scale that a factor of `t` needs so that the product has `scale` at this depth.
     fn aim(&self, t: &Self::V, depth: usize, scale: f64) -> f64;
-    /// `v / 6 + 1`, by scale alone.
-    fn sixth_and_one(&mut self, v: &Self::V) -> Result<Self::V, CkksError>;
+    /// `by v + 1`, by scale alone.
+    fn scaled_and_one(&mut self, v: &Self::V, by: f64) -> Result<Self::V, CkksError>;
 }
 
 /// `sum c_j T_j = q T_m + r` for m <= degree < 2m: quotient and remainder in the Chebyshev basis.
@@ -131,10 +138,24 @@ fn evaluate<M: Machine>(
     }
 }
 
-/// `2 pi (x - round(x))` up to its fifth power, from u; `scale` is that of the interpolant's value.
-pub(super) fn run<M: Machine>(m: &mut M, sine: &Sine, u: M::V, scale: f64) -> Result<M::V, CkksError> {
+/// `(a, r)` so that `a s (1 + r s^2)` is nearest to the angle whose sine is s, for angles up to `limit`: the arcsine's fifth power `3 s^5 / 40` is replaced by
+/// `limit^5 (20 z^3 - 5 z) / 16`, z = s / limit, which is off by a Chebyshev polynomial of degree 5, a sixteenth of it.
+pub(super) fn arcsine(limit: f64) -> (f64, f64) {
+    let fifth = 3.0 / 40.0;
+    let a = 1.0 - fifth * 5.0 / 16.0 * limit.powi(4);
+    (a, (1.0 / 6.0 + fifth * 20.0 / 16.0 * limit.powi(2)) / a)
+}
+
+/// `2 pi (x - round(x))`, over `a` and up to what [`arcsine`] leaves, from x over the width; `scale` is that of the interpolant's value, r the arcsine's.
+pub(super) fn run<M: Machine>(
+    m: &mut M,
+    (sine, r): (&Sine, f64),
+    x: M::V,
+    scale: f64,
+) -> Result<M::V, CkksError> {
     let c = sine.coefficients();
-    let mut powers = Powers(BTreeMap::from([(1, u)]));
+    let u = m.plus(&x, -0.25 / sine.width())?;
+    let mut powers = Powers(BTreeMap::from([(1, m.twice_product(&u, &u, None)?)]));
     let mut power = 2;
     while power < c.len() {
         let half = powers.at(power / 2)?.clone();
@@ -144,11 +165,11 @@ pub(super) fn run<M: Machine>(m: &mut M, sine: &Sine, u: M::V, scale: f64) -> Re
     }
     let third = m.twice_product(powers.at(2)?, powers.at(1)?, Some(powers.at(1)?))?;
     powers.0.insert(3, third);
-    let mut s = evaluate(m, &powers, &c, sine.degree.ilog2() as usize + 1, scale)?;
+    let mut s = evaluate(m, &powers, &c, sine.degree.ilog2() as usize + 2, scale)?;
     for _ in 0..sine.doublings {
         s = m.twice_product(&s, &s, None)?;
     }
     let square = m.product(&s, &s)?;
-    let factor = m.sixth_and_one(&square)?;
+    let factor = m.scaled_and_one(&square, r)?;
     m.product(&factor, &s)
 }

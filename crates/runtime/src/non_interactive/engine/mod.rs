@@ -11,7 +11,7 @@ use super::plan::NonInteractivePlan;
 use crate::error::Error;
 use hushnet_layers::ckks_batch::{Circuit, CircuitError};
 use hushnet_layers::packed::PackedError;
-use hushnet_rlwe::ckks::bootstrap::Encapsulation;
+use hushnet_rlwe::ckks::bootstrap::{BootstrapParams, Encapsulation};
 use hushnet_rlwe::ckks::{CkksError, Galois, GaloisKeys, Level, RelinKey};
 
 impl From<CkksError> for Error {
@@ -47,8 +47,8 @@ pub struct KeysNeeded {
     pub public: bool,
     /// Automorphisms, each with the highest level at which it is used.
     pub galois: Vec<(Galois, Level)>,
-    /// The pair of the ephemeral secret of bootstraps.
-    pub encapsulation: bool,
+    /// The pair of the ephemeral secret of bootstraps, in bytes.
+    pub encapsulation: Option<usize>,
 }
 
 impl KeysNeeded {
@@ -66,7 +66,7 @@ impl KeysNeeded {
                 relin: true,
                 public,
                 galois: parts.interface().galois(),
-                encapsulation: parts.interface().bootstrap().is_some(),
+                encapsulation: parts.interface().bootstrap().map(BootstrapParams::encapsulation_bytes),
             },
         }
     }
