@@ -152,6 +152,12 @@ def test_errors_are_one_line_and_name_the_remedy(folder: Path, tmp_path: Path) -
         assert done.stderr.strip(), arguments
 
 
+def test_a_command_starts_without_the_planner() -> None:
+    program = "import sys, hushnet.cli.main; print(*(m for m in sys.modules if m.startswith('hushnet.planner')))"
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
+    assert done.stdout.split() == []
+
+
 def test_bench_and_zoo_are_listed() -> None:
     assert {b["name"] for b in json.loads(hush("bench", "--list", "--json").stdout)} >= {
         "cryptonets-relu",

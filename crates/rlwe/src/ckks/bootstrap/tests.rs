@@ -129,7 +129,9 @@ fn bootstrapped_slots_are_what_they_were_within_the_derived_error() {
             assert!(worst <= out.error_bound());
             let derived = world.bootstrapper.design.error(c.scale(), 1.0).unwrap();
             let (sd, mean) = (sd, derived.mean.hypot(derived.approximation).hypot(c.noise() / c.scale()));
-            assert!(rms <= mean && mean <= rms * 24.0 && mean < sd, "rms {rms} of {mean}, sd {sd}");
+            assert!(rms <= mean && mean <= rms * 24.0, "rms {rms} of {mean}");
+            // The worst integer is not far from the mean.
+            assert!(mean < sd && sd <= mean * 2.0, "mean {mean}, sd {sd}");
         }
     }
 }
