@@ -13,6 +13,10 @@ level = $(foreach crate,$(2),--config profile.$(PROFILE).package.hushnet-$(crate
 LEDGER = $(call level,1,rlwe matmul mpc) $(call level,0,layers runtime masks)
 # The wheel that users install has link-time optimisation, and takes twice as long to build.
 WHEEL_PROFILE ?= release
+# With LINT_TESTS=1, as in CI, clippy's driver compiles the programs of tests (tests/rustc.sh), and `lint-rust` does not read them a second time.
+LINT_TESTS ?=
+CLIPPY_DRIVER = $(if $(LINT_TESTS),$(wildcard $(shell rustc --print sysroot)/bin/clippy-driver))
+LINTED = $(if $(LINT_TESTS),--lib --bins --examples --benches,--all-targets)
 # Processes of the Python tests
 WORKERS ?= $(shell n=$$(nproc 2>/dev/null || echo 2); echo $$((n < 4 ? n : 4)))
 # Compiled modules are kept, also where the environment says otherwise: without them every command of `hushnet` compiles all of its modules first.
@@ -84,8 +88,9 @@ test-rust:
 	wait $$other || failed=1; exit $$failed
 
 # Programs of tests take a third of the time to build so (tests/rustc.sh); a wrapper that the user has is called behind it.
-test-rust-product test-rust-hostile: export RUSTC_WRAPPER_INSIDE := $(RUSTC_WRAPPER)
-test-rust-product test-rust-hostile: export RUSTC_WRAPPER := $(abspath tests/rustc.sh)
+test-rust-product test-rust-hostile test-rust-ledger: export RUSTC_WRAPPER_INSIDE := $(RUSTC_WRAPPER)
+test-rust-product test-rust-hostile test-rust-ledger: export RUSTC_WRAPPER := $(abspath tests/rustc.sh)
+test-rust-product test-rust-hostile test-rust-ledger: export HUSHNET_CLIPPY_DRIVER = $(CLIPPY_DRIVER)
 test-rust-product:
 	@echo "== Rust tests"
 	cargo test --workspace --exclude hushnet-masks --exclude hushnet-kernels --exclude hushnet-wasm $(EXTENSION) --profile $(PROFILE) --locked --tests -- $(HOSTILE:%=--skip %)
@@ -113,8 +118,8 @@ lint: setup
 # With the features of `make test`: macros are those of `setup` then, and each dependency is checked once for all commands.
 lint-rust:
 	cargo fmt --all --check
-	cargo clippy --workspace --exclude hushnet-masks --exclude hushnet-wasm --all-targets $(EXTENSION) --profile $(PROFILE) --locked -- -D warnings
-	cargo clippy -p hushnet-masks -p hushnet-ring -p hushnet-python --no-deps --all-targets $(EXTENSION) --profile $(PROFILE) --locked -- -D warnings
+	cargo clippy --workspace --exclude hushnet-masks --exclude hushnet-wasm $(LINTED) $(EXTENSION) --profile $(PROFILE) --locked -- -D warnings
+	$(if $(LINT_TESTS),,cargo clippy -p hushnet-masks -p hushnet-ring -p hushnet-python --no-deps --all-targets $(EXTENSION) --profile $(PROFILE) --locked -- -D warnings)
 	RUSTDOCFLAGS="-D warnings" cargo doc --workspace --exclude hushnet-masks --exclude hushnet-wasm --no-deps $(EXTENSION) --profile $(PROFILE) --locked
 
 # The browser's module, and its documents, as it is compiled for browsers. What it builds on warns there of what browsers do not need.
@@ -219,7 +224,7 @@ web-kernels: $(NEEDS_CARGO)
 	@if [ -d "$$(rustc --print target-libdir --target wasm32-wasip1)" ]; then \
 		CARGO_TARGET_WASM32_WASIP1_RUSTFLAGS="-C target-feature=+simd128" \
 		CARGO_TARGET_WASM32_WASIP1_RUNNER="node --no-warnings $(abspath web/test/wasi.mjs)" \
-		cargo test -q -p hushnet-ring --lib --target wasm32-wasip1 --profile $(PROFILE) --locked -- --test-threads 1 --skip rns::buffer; \
+		cargo test -q -p hushnet-ring --lib --target wasm32-wasip1 --profile $(PROFILE) --locked $(call level,1,ring) -- --test-threads 1 --skip rns::buffer; \
 	else echo "== no standard library for wasm32-wasip1, and rustup brings none here: tests of the ring inside of WebAssembly are left out"; fi
 
 # The documentation site, in out/docs, with rustdoc's pages under rust/: strict, a link that leads nowhere is an error. Its tools have an environment of their own.

@@ -78,7 +78,7 @@ def units(command: list[str]) -> dict[str, Unit]:
 
 def recipe(target: str) -> list[list[str]]:
     """The cargo commands of a target of the Makefile."""
-    options = ["-o", "setup", "PROFILE=fast"]
+    options = ["-o", "setup", "PROFILE=fast", "LINT_TESTS="]
     done = subprocess.run(["make", "-n", *options, target], cwd=ROOT, capture_output=True, text=True, check=True)
     lines = [re.sub(r"^RUSTDOCFLAGS=\S+ \S+ ", "", line) for line in done.stdout.splitlines()]
     found = [shlex.split(line) for line in lines if line.startswith("cargo ")]
@@ -220,6 +220,44 @@ def test_the_wheel_of_ci_is_linked_from_what_setup_built() -> None:
 )
 def test_only_programs_of_tests_are_built_with_less_optimisation(given: list[str], level: str | None) -> None:
     """Libraries stay those of `make setup`: `tests/rustc.sh` hands them on as they came."""
-    said = subprocess.run([ROOT / "tests/rustc.sh", "echo", *given], capture_output=True, text=True, check=True).stdout
+    plain = {name: value for name, value in os.environ.items() if name != "HUSHNET_CLIPPY_DRIVER"}
+    wrapper = [ROOT / "tests/rustc.sh", "echo"]
+    said = subprocess.run([*wrapper, *given], capture_output=True, text=True, check=True, env=plain).stdout
     behind = [] if level is None else f"-C opt-level={level} -C debug-assertions=off -C overflow-checks=off".split()
     assert said.split() == [*given, *behind]
+    # The driver stands in front of them, and of nothing else.
+    linted = {**plain, "HUSHNET_CLIPPY_DRIVER": "echo"}
+    said = subprocess.run([*wrapper, *given], capture_output=True, text=True, check=True, env=linted).stdout
+    assert said.split() == [*(["echo"] if level else []), *given, *behind]
+
+
+@pytest.mark.parametrize(
+    ("options", "code", "fails"),
+    [
+        (["--test"], "#[test]\nfn one() -> () {\n    return;\n}\n", True),
+        (["--test"], "#[test]\nfn one() {}\n", False),
+        # The ring with the ledger, which no command of the linter reads in CI.
+        (["--cfg", 'feature="ledger"', "--crate-type", "lib"], "pub fn one() -> () {\n    return;\n}\n", True),
+        # A library of the product is compiled by rustc: its code is what users run.
+        (["--crate-type", "lib"], "pub fn one() -> () {\n    return;\n}\n", False),
+    ],
+)
+def test_programs_of_tests_are_linted_as_they_are_built(
+    tmp_path: Path, options: list[str], code: str, fails: bool
+) -> None:
+    """With ``LINT_TESTS=1``, as in CI, where ``lint-rust`` leaves them out."""
+    sysroot = subprocess.run(["rustc", "--print", "sysroot"], capture_output=True, text=True, check=True).stdout.strip()
+    driver = Path(sysroot, "bin/clippy-driver")
+    if not driver.exists():
+        pytest.skip("clippy is not installed beside rustc")
+    (tmp_path / "one.rs").write_text(code)
+    done = subprocess.run(
+        [ROOT / "tests/rustc.sh", "rustc", "one.rs", "--crate-name", "one", "--edition", "2021", *options],
+        cwd=tmp_path,
+        env={**os.environ, "HUSHNET_CLIPPY_DRIVER": str(driver)},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert bool(done.returncode) == fails, done.stderr
+    assert ("needless_return" in done.stderr) == fails

@@ -207,10 +207,16 @@ def test_lint_reads_every_crate_and_runs_the_gates() -> None:
     # masks are apart, because nothing of the product is built with their ledger, and the browser's module is checked
     # for what it is compiled for.
     clippy = re.findall(r"cargo clippy (.*)", lint)
-    assert all(c.endswith("-- -D warnings") for c in clippy)
+    assert all(c.removesuffix(")").endswith("-- -D warnings") for c in clippy)
     everything = [c for c in clippy if "--workspace" in c]
     assert len(everything) == 1 and re.findall(r"--exclude (\S+)", everything[0]) == ["hushnet-masks", "hushnet-wasm"]
-    assert "--all-targets" in everything[0]
+    assert "$(LINTED)" in everything[0]
+    # Either all targets, or all but programs of tests, which clippy's driver then compiles (tests/test_builds.py).
+    linted = re.search(r"^LINTED = \$\(if \$\(LINT_TESTS\),(.*),(.*)\)$", makefile, re.M)
+    assert linted and linted.groups() == ("--lib --bins --examples --benches", "--all-targets")
+    exported = re.search(r"^(test-rust-.*): export HUSHNET_CLIPPY_DRIVER = \$\(CLIPPY_DRIVER\)$", makefile, re.M)
+    programs = set(re.findall(r"^(test-rust-\w+):$", makefile, re.M))
+    assert exported and set(exported[1].split()) == programs and len(programs) == 3
     assert any("-p hushnet-masks -p hushnet-ring" in c and "--no-deps --all-targets" in c for c in clippy)
     assert any("-p hushnet-wasm --no-deps --lib $(WASM_BUILD)" in c for c in clippy)
     assert "fuzz/run.sh lint" in rules["lint-fuzz"]

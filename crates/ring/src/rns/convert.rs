@@ -12,7 +12,7 @@ use std::ops::Range;
 
 /// Words of every limb that are converted at a time.
 const PIECE: usize = 512;
-/// Limbs that are made before they are used: few enough for a cache, and sources are read once for all of them.
+/// Limbs that are made of several sources before they are used: few enough for a cache, and sources are read once for all of them.
 const GROUP: usize = 4;
 
 /// Constants of the conversion from the primes `from` to the primes `to` (positions in a basis).
@@ -102,7 +102,17 @@ impl BaseConverter {
         overflow
     }
 
-    /// Residues of targets, by number, from prepared sources. All of them piece by piece: sources are larger than a cache, pieces of them are not.
+    /// Targets that are made before they are used: of several sources a group, which reads them once; of one source a single one, which is in the
+    /// nearest caches then for the transform that follows.
+    fn at_a_time(&self) -> usize {
+        if self.from.len() == 1 {
+            1
+        } else {
+            GROUP
+        }
+    }
+
+    /// Residues of targets, by number, from prepared sources. Of several sources piece by piece: they are larger than a cache, pieces of them are not.
     fn targets(
         &self,
         basis: &RnsBasis,
@@ -112,8 +122,9 @@ impl BaseConverter {
     ) {
         let (isa, n) = (basis.isa(), basis.degree());
         let several = (source.len() > 1).then_some(overflow);
-        for start in (0..n).step_by(PIECE) {
-            let piece = start..n.min(start + PIECE);
+        let length = if source.len() > 1 { PIECE } else { n };
+        for start in (0..n).step_by(length) {
+            let piece = start..n.min(start + length);
             let terms: Vec<&[u64]> =
                 source.iter().copied().chain(several).map(|s| &s[piece.clone()]).collect();
             for (t, out) in &mut *wanted {
@@ -273,15 +284,16 @@ pub fn switch_digits(
     }
     let n = basis.degree();
     let mut out = [basis.dirty::<Eval>(range.clone())?, basis.dirty::<Eval>(range.clone())?];
-    let mut raised = Buffer::dirty(n * GROUP * digits.len());
-    for first in range.clone().step_by(GROUP) {
-        let group = first..range.end.min(first + GROUP);
+    let together = digits.iter().map(|d| d.converter.at_a_time()).max().unwrap_or(1);
+    let mut raised = Buffer::dirty(n * together * digits.len());
+    for first in range.clone().step_by(together) {
+        let group = first..range.end.min(first + together);
         let room = n * group.len();
-        for (digit, limbs) in digits.iter().zip(raised.chunks_exact_mut(n * GROUP)) {
+        for (digit, limbs) in digits.iter().zip(raised.chunks_exact_mut(n * together)) {
             digit.others(basis, group.clone(), &mut limbs[..room])?;
         }
         for i in group {
-            let made = raised.chunks_exact(n * GROUP).map(|limbs| &limbs[n * (i - first)..][..n]);
+            let made = raised.chunks_exact(n * together).map(|limbs| &limbs[n * (i - first)..][..n]);
             let x: Vec<&[u64]> = digits.iter().zip(made).map(|(d, made)| d.limb(i, made)).collect();
             let [b, a] = key.map(|half| half.iter().map(|p| p.limb(i)).collect::<Vec<_>>());
             let [low, high] = &mut out;
@@ -368,9 +380,10 @@ impl Divider {
         let overflow = self.converter.prepare(basis, &mut source);
         let source: Vec<&[u64]> = source.iter().map(|s| &**s).collect();
         let n = basis.degree();
-        let mut remainders = Buffer::dirty(n * GROUP);
+        let together = self.converter.at_a_time();
+        let mut remainders = Buffer::dirty(n * together);
         let numbers: Vec<usize> = (0..self.converter.to.len()).collect();
-        for group in numbers.chunks(GROUP) {
+        for group in numbers.chunks(together) {
             let mut wanted: Vec<(usize, &mut [u64])> =
                 group.iter().copied().zip(remainders.chunks_exact_mut(n)).collect();
             self.converter.targets(basis, &source, &overflow, &mut wanted);
