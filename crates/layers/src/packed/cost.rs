@@ -18,6 +18,8 @@ pub struct Counts {
     pub fold_rotations: usize,
     /// Products of a ciphertext with a plaintext vector.
     pub plain_products: usize,
+    /// Plaintext vectors encoded again, where memory has no room for all of them.
+    pub encodings: usize,
     /// Products of a ciphertext with a constant.
     pub constant_products: usize,
     /// Products of two ciphertexts, squares included.
@@ -45,6 +47,8 @@ impl Counts {
 const TRANSFORM: f64 = 0.95e-4;
 const PRODUCT: f64 = 3.0e-4;
 const ENCRYPTION: f64 = 0.018;
+/// A real transform and rounding.
+const ENCODING: f64 = 0.01;
 /// By how much passes are slower from this ring degree on, where polynomials of a chain of primes leave the caches: a network of 8 residual blocks with
 /// 3 bootstraps of 32 slots took 13.5 s on one core (Zen 5) where 3.4 s were counted without; bootstraps 3.0 to 4.4 where 0.8 were.
 const SPILLING: (usize, f64) = (1 << 16, 3.8);
@@ -113,6 +117,12 @@ impl LevelCost {
     #[must_use]
     pub(super) fn product(&self) -> f64 {
         self.passes(2 * self.level)
+    }
+
+    /// Encoding a vector of weights, of whose polynomial so many words a prime are different.
+    #[must_use]
+    pub(super) fn encoding(&self, words: usize) -> f64 {
+        self.transforms(self.level) + self.passes(2 * self.level) + words as f64 * ENCODING
     }
 
     /// Relinearisation and rescaling.
