@@ -295,8 +295,8 @@ def totals(report: Report, size: Any, seconds: Any) -> Table:
     if "weights" in t:
         weights = t["weights"]
         again = (
-            f"{size(weights['kept_bytes'])} of {size(weights['bytes'])} kept; {weights['encoded_again']} vectors are encoded "
-            "again for every image (--max-memory)"
+            f"{size(weights['kept_bytes'])} of {size(weights['bytes'])} kept; {weights['encoded_again']} vectors are "
+            "encoded again for every image (--max-memory)"
         )
         table.add_row(
             "Encoded weights", again if weights["encoded_again"] else f"{size(weights['bytes'])}, all of them kept"

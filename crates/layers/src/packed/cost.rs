@@ -183,7 +183,10 @@ mod tests {
             let design = BootstrapDesign::new(&params).unwrap();
             let at = LevelCost { n: 1 << 16, level: 1, special: 8, digit: 8 };
             let planned = at.bootstrap(&design) * 1e-6;
-            assert!((planned / measured - 1.0).abs() < 0.12, "2^{log} slots: {planned} planned, {measured} measured");
+            assert!(
+                (planned / measured - 1.0).abs() < 0.12,
+                "2^{log} slots: {planned} planned, {measured} measured"
+            );
         }
     }
 }

@@ -88,8 +88,7 @@ impl<'a> Weights<'a> {
         let sums = &self.op.rotations.outputs[self.ct];
         let lists = self.sums[start..end].iter().map(|k| sums[*k].terms.clone()).collect();
         let level = self.circuit.level(self.op.level)?;
-        let mut rows =
-            PlainRows::new(&self.circuit.params, level, self.scale, self.op.period(), lists)?;
+        let mut rows = PlainRows::new(&self.circuit.params, level, self.scale, self.op.period(), lists)?;
         for (k, v) in self.values[start..end].iter().enumerate() {
             rows.set(encoder, k, v)?;
         }

@@ -138,7 +138,7 @@ impl Circuit {
 #[cfg(test)]
 mod tests {
     use super::super::tests::{options, Builder};
-    use super::super::{Packing, PackedOptions};
+    use super::super::{PackedOptions, Packing};
     use super::*;
     use crate::batch::Conv2d;
 

@@ -252,7 +252,9 @@ mod tests {
     #[test]
     fn a_bootstrap_whose_error_cannot_be_told_is_said_to_be_one() {
         let told = bootstraps_note(3, -50.6, Some(2.5e-6));
-        assert!(told.starts_with("3 bootstraps; each goes wrong with probability below 2^-51, and it adds 2.5e-6 of"));
+        assert!(told.starts_with(
+            "3 bootstraps; each goes wrong with probability below 2^-51, and it adds 2.5e-6 of"
+        ));
         let untold = bootstraps_note(3, -50.6, None);
         assert!(untold.contains("cannot be told") && !untold.contains("NaN"));
     }
