@@ -13,7 +13,7 @@ import onnx
 import pytest
 from hushnet import _native, frontend, passes
 from hushnet.cli.main import app
-from hushnet.errors import PlanError
+from hushnet.errors import LimitError, PlanError
 from hushnet.planner import read, validate
 from hushnet.planner.non_interactive import Network
 from hushnet.reference.non_interactive import run as reference_run
@@ -70,6 +70,30 @@ def test_any_number_of_images_gives_what_onnx_runtime_says(make, activation: str
     )
     assert got.trace["counted"] == {k: 3 * v for k, v in predicted["counted"].items()}
     assert got.trace["polynomials"] and not got.trace["out_of_range"]
+
+
+def test_memory_that_holds_not_all_weights_takes_more_time_and_gives_the_same_answer() -> None:
+    model = pooled("square").model()
+    free = compiled(model)
+
+    def peak(plan: hushnet.Model) -> int:
+        return plan.plan.predicted["client_peak_memory_bytes"] + plan.plan.predicted["server_peak_memory_bytes"]
+
+    weights = free.explain()["totals"]["weights"]
+    assert weights["kept_bytes"] == weights["bytes"] and weights["encoded_again"] == 0
+    tight = compiled(model, max_memory=peak(free) - weights["bytes"] // 3)
+    assert peak(tight) <= peak(free) - weights["bytes"] // 3
+    told, predicted = tight.explain()["totals"]["weights"], tight.plan.predicted
+    assert 0 < told["kept_bytes"] < told["bytes"] == weights["bytes"] and told["encoded_again"] > 0
+    assert f"{told['encoded_again']} vectors are encoded again" in " ".join(str(tight.explain()).split())
+    assert predicted["seconds"] > free.plan.predicted["seconds"]
+    x = images(model, 2)
+    got, truth = hushnet.run(tight, x), answer(model, x)
+    assert np.abs(next(iter(got.outputs.values())) - truth).max() <= allowed(tight, truth)
+    assert got.trace["counted"] == {k: 2 * v for k, v in predicted["counted"].items()}
+    assert predicted["counted"]["encodings"] == told["encoded_again"]
+    with pytest.raises(LimitError, match="raise max_memory"):
+        compiled(model, max_memory=peak(free) - 2 * weights["bytes"] - (16 << 20))
 
 
 @settings(max_examples=6, deadline=None, suppress_health_check=list(HealthCheck))

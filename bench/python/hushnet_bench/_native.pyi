@@ -33,7 +33,7 @@ def cheetah_layer_measure(geometry_json: str, ring_bits: int = 20, repeats: int 
     the largest distance of summed shares from the result, as JSON."""
 
 def bootstrap_measure(slots: int, runs: int = 1, insecure_ring_degree: int | None = None) -> str:
-    """Bootstraps ``runs`` random messages under fresh keys, both parties in one object; seconds (``runs``), the thread's processor seconds in all and by step, errors in bits beside the
+    """Bootstraps a random message (``first_seconds``) and ``runs`` more under fresh keys, both parties in one object; seconds (``runs``), the thread's processor seconds in all and by step, errors in bits beside the
     derived ones, levels left, bytes, key switches, as JSON.
 
     Args:

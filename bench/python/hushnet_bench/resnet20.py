@@ -23,7 +23,7 @@ from onnx import numpy_helper
 from hushnet_bench.registry import Benchmark
 
 CALIBRATION, SEEDS = 64, (5, 6)
-SECONDS, MEMORY = 120.0, 10 << 30
+SECONDS, MEMORY = 120.0, 10_000_000_000
 
 
 def vgg11(net: Net) -> Tensor:

@@ -301,6 +301,8 @@ pub struct Counted {
     pub hoists: u64,
     /// Products of a ciphertext with a vector of weights (packed engine).
     pub plain_products: u64,
+    /// Vectors of weights that are encoded for every image, because memory has no room for all of them (packed engine).
+    pub encodings: u64,
     /// Products of a ciphertext with a constant (packed engine).
     pub constant_products: u64,
     /// Bootstraps, whose own operations the others leave out (packed engine).
@@ -320,6 +322,7 @@ impl Counted {
             rotations: self.rotations * count,
             hoists: self.hoists * count,
             plain_products: self.plain_products * count,
+            encodings: self.encodings * count,
             constant_products: self.constant_products * count,
             bootstraps: self.bootstraps * count,
         }
@@ -336,6 +339,7 @@ impl std::ops::AddAssign for Counted {
         self.rotations += other.rotations;
         self.hoists += other.hoists;
         self.plain_products += other.plain_products;
+        self.encodings += other.encodings;
         self.constant_products += other.constant_products;
         self.bootstraps += other.bootstraps;
     }
@@ -350,6 +354,7 @@ impl From<hushnet_layers::packed::Counts> for Counted {
             rotations: c.rotations() as u64,
             hoists: c.hoists as u64,
             plain_products: c.plain_products as u64,
+            encodings: c.encodings as u64,
             constant_products: c.constant_products as u64,
             bootstraps: c.bootstraps as u64,
             ..Self::default()

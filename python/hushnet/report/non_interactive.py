@@ -100,6 +100,12 @@ def explain(plan: Plan, trace: Mapping[str, Any] | None = None) -> dict[str, Any
             "counted": predicted["counted"],
             "seconds_per_image": predicted["seconds"] / predicted["batch"],
         }
+        if facts["packed"] is not None:
+            report["totals"]["weights"] = {
+                "bytes": facts["packed"]["plaintext_bytes"],
+                "kept_bytes": facts["packed"]["kept_bytes"],
+                "encoded_again": facts["packed"]["counts"]["encodings"],
+            }
     if "seen_error" in predicted:
         report["error"]["seen_on_calibration"] = predicted["seen_error"]
     if trace is not None:
@@ -286,6 +292,15 @@ def totals(report: Report, size: Any, seconds: Any) -> Table:
     table.add_row("Keys, once a session", f"{size(t['setup_bytes_up'])} up")
     server = f", server {size(t['server_peak_memory_bytes'])}" if "server_peak_memory_bytes" in t else ""
     table.add_row("Peak memory", f"client {size(t['client_peak_memory_bytes'])}{server}")
+    if "weights" in t:
+        weights = t["weights"]
+        again = (
+            f"{size(weights['kept_bytes'])} of {size(weights['bytes'])} kept; {weights['encoded_again']} vectors are "
+            "encoded again for every image (--max-memory)"
+        )
+        table.add_row(
+            "Encoded weights", again if weights["encoded_again"] else f"{size(weights['bytes'])}, all of them kept"
+        )
     counted = t["counted"]
     linear = (
         f"{counted['word_products']:.3g} word products"

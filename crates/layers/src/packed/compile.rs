@@ -4,6 +4,7 @@ use super::bootstrapped::bootstrapped;
 use super::circuit::{Op, Program};
 use super::cost::{Counts, LevelCost};
 use super::interface::{Interface, InterfaceSpec, UploadSpec};
+use super::keep::Kept;
 use super::machine::run;
 use super::options::{Bootstrapping, Bootstraps, Choices, PackedOptions, Packing, KEY_BYTES};
 use super::plan::{plan, Choice};
@@ -46,6 +47,7 @@ pub struct Circuit {
     pub(super) spent: Vec<(String, usize)>,
     pub(super) words: usize,
     pub(super) design: Option<Arc<BootstrapDesign>>,
+    pub(super) kept: Kept,
     choices: Choices,
     interface: Arc<Interface>,
 }
@@ -519,7 +521,7 @@ impl Circuit {
         let interface = interface(net, &found, &rotations)?;
         let Found { program, params, counts, outcomes, words, bootstraps, .. } = found;
         let (bootstraps, design) = bootstraps.unzip();
-        Ok(Self {
+        let mut circuit = Self {
             choices: Choices { width: program.width, key_price, scale: program.scale, bootstraps },
             design,
             program,
@@ -530,8 +532,12 @@ impl Circuit {
             outcomes,
             spent,
             words,
+            kept: Kept::default(),
             interface: Arc::new(interface),
-        })
+        };
+        circuit.kept = Kept::choose(&circuit);
+        circuit.counts.encodings = circuit.kept.again;
+        Ok(circuit)
     }
 
     /// What a client must know.

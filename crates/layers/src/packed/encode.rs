@@ -7,64 +7,93 @@ use super::layout::EMPTY;
 use super::PackedError;
 use hushnet_rlwe::ckks::{EncodeAt, Encoder, PlainRows, Plaintext};
 use std::collections::BTreeMap;
+use std::ops::Range;
 
-/// Encoded weights of one output ciphertext.
-pub(super) fn encode_rows(
-    circuit: &Circuit,
-    op: &LinearOp,
+/// Weights of some inner sums of one output ciphertext, not yet encoded.
+pub(super) struct Weights<'a> {
+    circuit: &'a Circuit,
+    op: &'a LinearOp,
     ct: usize,
-    input_scale: f64,
-    encoder: &Encoder,
-) -> Result<PlainRows, PackedError> {
-    let params = &circuit.params;
-    let (slots, period) = (circuit.program.slots, op.period());
-    let sums = &op.rotations.outputs[ct];
-    let level = circuit.level(op.level)?;
-    let scale = op.scale * circuit.step(op.level - 1) / input_scale;
-    let lists = sums.iter().map(|s| s.terms.clone()).collect();
-    let mut rows = PlainRows::new(params, level, scale, period, lists)?;
-    let mut values: Vec<Vec<Vec<f64>>> = sums.iter().map(|s| vec![Vec::new(); s.terms.len()]).collect();
-    let mut put = |sum: usize, term: usize, slot: usize, w: f64| {
-        let v = &mut values[sum][term];
-        if v.is_empty() {
-            v.resize(period, 0.0);
-        }
-        v[slot] = w;
-    };
-    match &op.method {
-        Method::Rotate { input, form, split } => {
-            let mut at = BTreeMap::new();
-            for (k, s) in sums.iter().enumerate() {
-                for (t, &number) in s.terms.iter().enumerate() {
-                    let (i, baby) = op.rotations.inputs[number as usize];
-                    at.insert((i, baby, s.giant), (k, t));
+    scale: f64,
+    /// Numbers of the sums.
+    sums: &'a [usize],
+    /// For each of them and every term a period of slots.
+    values: Vec<Vec<Vec<f64>>>,
+}
+
+impl<'a> Weights<'a> {
+    /// Those of the sums with these numbers.
+    pub(super) fn new(
+        circuit: &'a Circuit,
+        op: &'a LinearOp,
+        (ct, wanted): (usize, &'a [usize]),
+        input_scale: f64,
+    ) -> Self {
+        let (slots, period) = (circuit.program.slots, op.period());
+        let sums = &op.rotations.outputs[ct];
+        let mut places = vec![None; sums.len()];
+        wanted.iter().enumerate().for_each(|(at, k)| places[*k] = Some(at));
+        let mut values: Vec<Vec<Vec<f64>>> =
+            wanted.iter().map(|k| vec![Vec::new(); sums[*k].terms.len()]).collect();
+        let mut put = |at: usize, term: usize, slot: usize, w: f64| {
+            let v = &mut values[at][term];
+            if v.is_empty() {
+                v.resize(period, 0.0);
+            }
+            v[slot] = w;
+        };
+        match &op.method {
+            _ if wanted.is_empty() => (),
+            Method::Rotate { input, form, split } => {
+                let mut at = BTreeMap::new();
+                for (k, s) in sums.iter().enumerate() {
+                    for (t, &number) in s.terms.iter().enumerate() {
+                        let (i, baby) = op.rotations.inputs[number as usize];
+                        at.insert((i, baby, s.giant), places[k].map(|k| (k, t)));
+                    }
+                }
+                let mut last = ((u32::MAX, 0), (None, 0));
+                visit(&op.map, input, form, (ct, split.offset), period, |diagonal, slot, w| {
+                    if last.0 != diagonal {
+                        let (baby, giant) = split.cut(diagonal.1);
+                        last = (diagonal, (at[&(diagonal.0, baby, giant)], giant));
+                    }
+                    if let (Some((k, t)), giant) = last.1 {
+                        let inner = (slot as i64 + giant).rem_euclid(period as i64) as usize;
+                        put(k, t, inner, w);
+                    }
+                });
+            }
+            Method::Replicated { outputs, copies, .. } => {
+                let part = slots / copies;
+                for (s, &f) in outputs[ct][..part].iter().enumerate() {
+                    if f != EMPTY {
+                        op.map.row(f as usize, |tap, _, w| {
+                            put(0, tap / copies, tap % copies * part + s, w);
+                        });
+                    }
                 }
             }
-            let mut last = ((u32::MAX, 0), (0, 0, 0));
-            visit(&op.map, input, form, (ct, split.offset), period, |diagonal, slot, w| {
-                if last.0 != diagonal {
-                    let (baby, giant) = split.cut(diagonal.1);
-                    let (k, t) = at[&(diagonal.0, baby, giant)];
-                    last = (diagonal, (k, t, giant));
-                }
-                let (k, t, giant) = last.1;
-                let inner = (slot as i64 + giant).rem_euclid(period as i64) as usize;
-                put(k, t, inner, w);
-            });
         }
-        Method::Replicated { outputs, copies, .. } => {
-            let part = slots / copies;
-            for (s, &f) in outputs[ct][..part].iter().enumerate() {
-                if f != EMPTY {
-                    op.map.row(f as usize, |tap, _, w| put(0, tap / copies, tap % copies * part + s, w));
-                }
-            }
+        let scale = op.scale * circuit.step(op.level - 1) / input_scale;
+        Self { circuit, op, ct, scale, sums: wanted, values }
+    }
+
+    /// Number `from` to before `to` of them, encoded.
+    pub(super) fn encoded(
+        &self,
+        Range { start, end }: Range<usize>,
+        encoder: &Encoder,
+    ) -> Result<PlainRows, PackedError> {
+        let sums = &self.op.rotations.outputs[self.ct];
+        let lists = self.sums[start..end].iter().map(|k| sums[*k].terms.clone()).collect();
+        let level = self.circuit.level(self.op.level)?;
+        let mut rows = PlainRows::new(&self.circuit.params, level, self.scale, self.op.period(), lists)?;
+        for (k, v) in self.values[start..end].iter().enumerate() {
+            rows.set(encoder, k, v)?;
         }
+        Ok(rows)
     }
-    for (k, v) in values.into_iter().enumerate() {
-        rows.set(encoder, k, &v)?;
-    }
-    Ok(rows)
 }
 
 /// Encoded biases, one for each output ciphertext, or none.

@@ -55,45 +55,63 @@ impl Circuit {
         self.program.uploads.iter().map(one).sum()
     }
 
-    /// Bytes of the encoded weights.
+    /// Bytes of all encoded weights, kept or not.
     #[must_use]
     pub fn plaintext_bytes(&self) -> u64 {
         let of = |l: &LinearOp| self.bytes_of_rows(l, l.rotations.work(&l.folds).products);
         self.linear_ops().map(of).sum()
     }
 
-    /// Bytes of the encoded weights of the result's ciphertext that has most, which are made when they are needed.
-    fn widest_plaintext(&self) -> u64 {
-        let terms = |o: &Vec<super::diagonals::Sum>| o.iter().map(|s| s.terms.len()).sum::<usize>();
-        let of =
-            |l: &LinearOp| self.bytes_of_rows(l, l.rotations.outputs.iter().map(terms).max().unwrap_or(0));
-        self.linear_ops().map(of).max().unwrap_or(0)
-    }
-
     fn linear_ops(&self) -> impl Iterator<Item = &LinearOp> {
         self.program.ops.iter().filter_map(|op| if let Op::Linear(l) = op { Some(l.as_ref()) } else { None })
     }
 
-    fn bytes_of_rows(&self, l: &LinearOp, terms: usize) -> u64 {
+    pub(super) fn bytes_of_rows(&self, l: &LinearOp, terms: usize) -> u64 {
         let word = |i: usize| if self.params.data_prime(i) >> 32 == 0 { 4 } else { 8 };
         let words = (0..l.level * self.program.width).map(word).sum::<u64>();
         terms as u64 * words * self.params.repeated_words(l.period()) as u64
     }
 
-    /// Predicted peak of the server's memory: plaintexts, keys, ciphertexts of the widest layer.
+    /// Predicted peak of the server's memory: kept plaintexts, keys, ciphertexts of the widest layer, and what is encoded again at once.
     #[must_use]
     pub fn memory_bytes(&self) -> u64 {
+        self.kept.bytes + self.kept.again_bytes + self.server_bytes()
+    }
+
+    /// Predicted peak of the client's memory: keys and an image's ciphertexts as they travel.
+    #[must_use]
+    pub fn client_bytes(&self) -> u64 {
+        2 * self.upload_bytes() + self.key_bytes() + (64 << 20)
+    }
+
+    /// What both parties take but for encoded weights.
+    pub(super) fn other_bytes(&self) -> u64 {
+        self.client_bytes() + self.server_bytes()
+    }
+
+    /// What the server takes but for encoded weights.
+    fn server_bytes(&self) -> u64 {
         let n = self.params.ring_degree() as u64;
         let primes = |l: Level| self.params.extended_range(l).len() as u64;
         let key = |l: Level| 2 * self.params.digits_at(l) as u64 * primes(l) * n * 8;
         let galois: u64 = self.interface().galois().iter().map(|r| key(r.1)).sum();
-        let plain = if self.keeps_plaintexts() { self.plaintext_bytes() } else { self.widest_plaintext() };
         // Keys of tens of megabytes wait in frames, and each party has tables of the ring.
         let frames = 8 * self.params.relin_key_bytes() as u64;
         let bootstraps = self
             .design()
             .map_or(0, |d| d.bytes() + d.params().way_back_bytes() + 2 * self.table_bytes() + frames);
-        plain + galois + key(self.params.key_level()) + bootstraps + self.work_bytes() + (64 << 20)
+        // The numbers of a ciphertext's weights are there before any ciphertext is.
+        let work = self.work_bytes().max(self.numbers_bytes());
+        galois + key(self.params.key_level()) + bootstraps + work + (64 << 20)
+    }
+
+    /// Most bytes of a ciphertext's weights before they are encoded.
+    fn numbers_bytes(&self) -> u64 {
+        let of = |l: &LinearOp| {
+            let terms = l.rotations.outputs.iter().map(|o| o.iter().map(|s| s.terms.len()).sum::<usize>());
+            (8 * l.period() * terms.max().unwrap_or(0)) as u64
+        };
+        self.linear_ops().map(of).max().unwrap_or(0)
     }
 
     /// Bytes of the tables of the parameters, about.
@@ -102,7 +120,7 @@ impl Circuit {
         (primes * self.params.ring_degree()) as u64 * 64
     }
 
-    /// Predicted seconds of an image on one core: the program and the client's encryptions.
+    /// Predicted seconds of an image on one core: the program, plaintexts that are encoded again, and the client's encryptions.
     #[must_use]
     pub fn predicted_seconds(&self) -> f64 {
         let (n, special) = (self.params.ring_degree(), self.params.special_primes().len());
@@ -111,7 +129,7 @@ impl Circuit {
             LevelCost { n, level, special, digit: special }.encryption()
         };
         let encryption: f64 = self.program.uploads.iter().map(sent).sum();
-        (self.program.predicted_cost(n, special, self.design()) + encryption) * 1e-6
+        (self.program.predicted_cost(n, special, self.design()) + encryption + self.kept.micros) * 1e-6
     }
 
     /// Most bytes of ciphertexts that a linear operation or a bootstrap holds at once.
@@ -146,9 +164,9 @@ impl Circuit {
         &self.program
     }
 
-    /// Whether plaintexts are kept, or encoded again for every image.
+    /// Whether all plaintexts are kept between images.
     #[must_use]
     pub fn keeps_plaintexts(&self) -> bool {
-        self.plaintext_bytes() <= self.options.memory_bytes
+        self.kept.again == 0
     }
 }

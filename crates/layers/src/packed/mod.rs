@@ -17,6 +17,7 @@ mod error;
 mod figures;
 mod first_layer;
 mod interface;
+mod keep;
 mod layout;
 mod levels;
 mod machine;

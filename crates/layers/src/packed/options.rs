@@ -57,7 +57,7 @@ pub struct PackedOptions {
     /// Whether values may be, or must be, given new levels.
     #[serde(skip_serializing_if = "Bootstrapping::is_auto")]
     pub bootstrap: Bootstrapping,
-    /// Plaintexts above this many bytes are encoded again for every image.
+    /// Memory that both parties together may take: plaintexts for which it has no room are encoded again for every image.
     pub memory_bytes: u64,
 }
 

@@ -36,12 +36,16 @@ pub struct Report {
     pub upload_bytes: u64,
     /// Server to client, an image.
     pub download_bytes: u64,
-    /// Encoded weights.
+    /// All encoded weights.
     pub plaintext_bytes: u64,
-    /// Whether they are kept between images.
+    /// Of them those that are kept between images; the others are encoded again for every one.
+    pub kept_bytes: u64,
+    /// Whether all are kept.
     pub keeps_plaintexts: bool,
     /// Predicted peak of the server.
     pub memory_bytes: u64,
+    /// Predicted peak of the client.
+    pub client_bytes: u64,
     /// Predicted for an image on one core, both parties together, by the cost model that chose the methods.
     pub seconds: f64,
     /// Operations for an image.
@@ -81,6 +85,15 @@ pub struct StepReport {
     pub error_bound: f64,
     /// As [`Report::error_expected`].
     pub error_expected: f64,
+}
+
+/// What bootstraps do to an answer; `adds`: six deviations of what one adds to values within 1, where such values can be bootstrapped.
+fn bootstraps_note(count: usize, failure_bits: f64, adds: Option<f64>) -> String {
+    let adds = adds.map_or_else(
+        || "what it adds cannot be told: no values within 1 are bootstrapped".to_owned(),
+        |adds| format!("it adds {adds:.1e} of the power of two above its values' bound (six deviations)"),
+    );
+    format!("{count} bootstraps; each goes wrong with probability below 2^{failure_bits:.0}, and {adds}")
 }
 
 impl Circuit {
@@ -128,12 +141,8 @@ impl Circuit {
             notes.push("the output's ciphertext noise depends on the weights and is not hidden".to_owned());
         }
         if let Some(design) = self.design() {
-            let adds = design.error(design.params().fresh_scale(), 1.0).map_or(f64::NAN, |e| 6.0 * e.mean);
-            notes.push(format!(
-                "{} bootstraps; each goes wrong with probability below 2^{:.0}, and adds {adds:.1e} of the power of two above its values' bound (six deviations)",
-                self.counts.bootstraps,
-                design.failure_bits(),
-            ));
+            let adds = design.error(design.params().fresh_scale(), 1.0).map(|e| 6.0 * e.mean);
+            notes.push(bootstraps_note(self.counts.bootstraps, design.failure_bits(), adds.ok()));
         }
         Report {
             method: self.options.method,
@@ -153,8 +162,10 @@ impl Circuit {
             upload_bytes: self.upload_bytes(),
             download_bytes: one * self.program.output_layout.cts.len() as u64,
             plaintext_bytes: self.plaintext_bytes(),
+            kept_bytes: self.kept_bytes(),
             keeps_plaintexts: self.keeps_plaintexts(),
             memory_bytes: self.memory_bytes(),
+            client_bytes: self.client_bytes(),
             seconds: self.predicted_seconds(),
             counts: self.counts,
             rotations: self.counts.rotations(),
@@ -231,5 +242,20 @@ impl Circuit {
             head + &tail
         };
         program.ops.iter().map(line).collect()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::bootstraps_note;
+
+    #[test]
+    fn a_bootstrap_whose_error_cannot_be_told_is_said_to_be_one() {
+        let told = bootstraps_note(3, -50.6, Some(2.5e-6));
+        assert!(told.starts_with(
+            "3 bootstraps; each goes wrong with probability below 2^-51, and it adds 2.5e-6 of"
+        ));
+        let untold = bootstraps_note(3, -50.6, None);
+        assert!(untold.contains("cannot be told") && !untold.contains("NaN"));
     }
 }

@@ -4,7 +4,7 @@ use super::circuit::{LinearOp, Op, Slope};
 use super::client::EvaluationKeys;
 use super::compile::Circuit;
 use super::cost::Counts;
-use super::encode::{encode_bias, encode_rows};
+use super::encode::{encode_bias, Weights};
 use super::machine::{run, Machine};
 use super::simulate::{no_bootstrap, Simulator};
 use super::PackedError;
@@ -19,7 +19,7 @@ use std::sync::Arc;
 
 /// One linear operation's plaintexts.
 struct Prepared {
-    /// Per output ciphertext; empty when they are encoded again for every image.
+    /// Per output ciphertext, those that are kept.
     rows: Vec<PlainRows>,
     bias: Vec<Plaintext>,
     /// Scale of the input, which the weights' scale completes.
@@ -71,7 +71,7 @@ pub struct Server {
 }
 
 impl Server {
-    /// Encodes the weights, once for all images (or only the biases, where the circuit is told to save memory).
+    /// Encodes the biases, and once for all images the weights that the circuit has room for.
     ///
     /// # Errors
     /// [`PackedError::Ckks`] when a weight cannot be encoded.
@@ -83,13 +83,12 @@ impl Server {
             let Op::Linear(linear) = op else { continue };
             let input_scale = scales[at];
             let bias = encode_bias(circuit, linear, output_scale(circuit, linear, input_scale), &encoder)?;
-            let rows = if circuit.keeps_plaintexts() {
-                (0..linear.rotations.outputs.len())
-                    .map(|ct| encode_rows(circuit, linear, ct, input_scale, &encoder))
-                    .collect::<Result<_, _>>()?
-            } else {
-                Vec::new()
-            };
+            let rows = (0..linear.rotations.outputs.len())
+                .map(|ct| {
+                    let sums = circuit.kept.kept(at, ct);
+                    Weights::new(circuit, linear, (ct, &sums), input_scale).encoded(0..sums.len(), &encoder)
+                })
+                .collect::<Result<_, _>>()?;
             prepared.insert(at, Prepared { rows, bias, input_scale });
         }
         let bootstrapper = circuit.design().map(|d| Bootstrapper::new(d.params())).transpose()?;
@@ -229,19 +228,25 @@ impl Shared<'_> {
         let mut counts = Counts::default();
         let evaluator = &self.server.evaluator;
         let prepared = &self.server.prepared[&at];
-        let fresh;
-        let rows = match prepared.rows.get(ct) {
-            Some(rows) => rows,
-            None => {
-                fresh =
-                    encode_rows(&self.server.circuit, op, ct, prepared.input_scale, &self.server.encoder)?;
-                &fresh
+        let circuit = &self.server.circuit;
+        let sums = &op.rotations.outputs[ct];
+        counts.plain_products += sums.iter().map(|s| s.terms.len()).sum::<usize>();
+        let mut terms: Vec<(usize, Ciphertext)> = Vec::with_capacity(sums.len());
+        let kept = circuit.kept.kept(at, ct);
+        if !kept.is_empty() {
+            terms.extend(kept.into_iter().zip(evaluator.plain_sums(babies, &prepared.rows[ct])?));
+        }
+        let again = circuit.kept.again(at, ct);
+        if !again.is_empty() {
+            let weights = Weights::new(circuit, op, (ct, &again), prepared.input_scale);
+            for (number, k) in again.iter().enumerate() {
+                let rows = weights.encoded(number..number + 1, &self.server.encoder)?;
+                counts.encodings += rows.terms();
+                terms.extend(evaluator.plain_sums(babies, &rows)?.into_iter().map(|c| (*k, c)));
             }
-        };
-        counts.plain_products += rows.terms();
-        let sums = evaluator.plain_sums(babies, rows)?;
-        let terms: Vec<(i64, Ciphertext)> =
-            op.rotations.outputs[ct].iter().map(|s| s.giant).zip(sums).collect();
+        }
+        terms.sort_by_key(|t| t.0);
+        let terms: Vec<(i64, Ciphertext)> = terms.into_iter().map(|(k, c)| (sums[k].giant, c)).collect();
         counts.giant_rotations += terms.iter().filter(|t| t.0 != 0).count();
         let mut c = evaluator.rotate_sum_rescale(&terms, op.bound, self.keys.rotations)?;
         counts.rescalings += 1;
@@ -390,13 +395,18 @@ impl Machine for Worker<'_, '_> {
         let babies = self.babies(op, &dropped)?;
         let babies: Vec<&Ciphertext> = babies.iter().collect();
         let shared = self.shared;
-        let results = (0..op.rotations.outputs.len())
-            .into_par_iter()
-            .map(|ct| shared.output(at, op, ct, &babies))
-            .collect::<Result<Vec<_>, PackedError>>()?;
+        let count = op.rotations.outputs.len();
+        let results = if shared.server.circuit.kept.whole(at) {
+            let all = (0..count).into_par_iter().map(|ct| shared.output(at, op, ct, &babies));
+            all.collect::<Result<Vec<_>, PackedError>>()?
+        } else {
+            // Plaintexts that are made again take the memory of one sum.
+            (0..count).map(|ct| shared.output(at, op, ct, &babies)).collect::<Result<_, _>>()?
+        };
         let mut out = Vec::with_capacity(results.len());
         for (c, counts) in results {
             self.counts.plain_products += counts.plain_products;
+            self.counts.encodings += counts.encodings;
             self.counts.giant_rotations += counts.giant_rotations;
             self.counts.fold_rotations += counts.fold_rotations;
             self.counts.rescalings += counts.rescalings;

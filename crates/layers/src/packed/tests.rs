@@ -226,9 +226,8 @@ pub(super) fn check(network: &Network, image: &[f64], options: &PackedOptions) -
     assert_eq!(keys.byte_len().unwrap(), circuit.key_bytes());
     assert_eq!(keys.rotations.to_bytes().unwrap().len(), keys.rotations.byte_len());
     let server = Server::new(&circuit).unwrap();
-    if circuit.keeps_plaintexts() {
-        assert_eq!(server.plaintext_bytes(), circuit.plaintext_bytes());
-    }
+    assert_eq!(server.plaintext_bytes(), circuit.kept_bytes());
+    assert_eq!(circuit.keeps_plaintexts(), circuit.kept_bytes() == circuit.plaintext_bytes());
     let uploads = client.encrypt(image, &mut prg).unwrap();
     assert_eq!(uploads.iter().map(|c| c.byte_len() as u64).sum::<u64>(), circuit.upload_bytes());
     let (answer, trace) = server.evaluate(uploads, &keys, &mut prg).unwrap();
@@ -361,7 +360,36 @@ fn plaintexts_made_for_every_image_give_the_same_result() {
     let made = PackedOptions { memory_bytes: 0, ..kept.clone() };
     let (a, b_) = (check(&network, &b.image, &kept), check(&network, &b.image, &made));
     assert!(a.0.keeps_plaintexts() && !b_.0.keeps_plaintexts());
-    assert_eq!(a.0.counts(), b_.0.counts());
+    let products = a.0.counts().plain_products;
+    assert_eq!(Counts { encodings: products, ..a.0.counts() }, b_.0.counts());
+    assert_eq!((a.0.encodings(), b_.0.encodings(), b_.0.kept_bytes()), (0, products, 0));
+}
+
+/// Limits from nothing to all: what is planned keeps to them, each image encodes what is planned, and more memory never takes more time.
+#[test]
+fn as_many_plaintexts_are_kept_as_memory_has_room_for() {
+    let mut b = Builder::new(&[2, 8, 8], 4);
+    let x = b.conv(0, square_conv(2, 8, 3, 3, 1, 1));
+    let x = b.polynomial(x, &[0.0, 0.0, 1.0]);
+    let x = b.conv(x, square_conv(3, 8, 4, 3, 1, 1));
+    b.dense(x, 70);
+    let network = b.network();
+    let with = |memory_bytes| PackedOptions { memory_bytes, ..options(256, Packing::Auto) };
+    let all = Circuit::compile(&network, &with(u64::MAX)).unwrap();
+    let total = |c: &Circuit| c.client_bytes() + c.memory_bytes();
+    assert!(all.keeps_plaintexts() && all.encodings() == 0);
+    assert_eq!(all.kept_bytes(), all.plaintext_bytes());
+    let least = total(&Circuit::compile(&network, &with(0)).unwrap());
+    let (mut seconds, mut partly) = (f64::INFINITY, 0);
+    for k in 0..=8 {
+        let limit = least + (total(&all) - least) * k / 8;
+        let (circuit, _) = check(&network, &b.image, &with(limit));
+        assert!(total(&circuit) <= limit, "{} > {limit}", total(&circuit));
+        assert!(circuit.predicted_seconds() <= seconds, "more memory, more time");
+        seconds = circuit.predicted_seconds();
+        partly += u32::from(circuit.encodings() > 0 && circuit.kept_bytes() > 0);
+    }
+    assert!(partly >= 4 && seconds == all.predicted_seconds());
 }
 
 /// The MNIST network of the SEAL/OpenFHE comparison.

@@ -5,6 +5,7 @@
 use super::{level_split, Centre, Finish, Rounding};
 use crate::AlignedWords;
 use std::arch::x86_64::*;
+use std::ops::Range;
 
 /// Broadcast factors of the long levels, and per tile seven vectors of factors of the last three.
 struct Direction {
@@ -25,6 +26,8 @@ pub(super) struct Tables {
 
 /// Most levels of a pass.
 const MOST_LEVELS: u32 = 3;
+/// Words that go through all their short levels before the next ones do: they stay in the first-level cache.
+const LOCAL: usize = 4096;
 /// Words of tile factors in one tile.
 const TILE_FACTORS: usize = 14 * 8;
 
@@ -181,24 +184,24 @@ unsafe fn tile_factor(tile: *const u64, i: usize) -> Factor {
     unsafe { Factor { w: load(tile, 16 * i), q: load(tile, 16 * i + 8) } }
 }
 
-/// `LEVELS` levels of all blocks of length `n / blocks`; R = 2^LEVELS. `read` gives values below 4p by index,
+/// `LEVELS` levels of some of the `blocks` of length `n / blocks`; R = 2^LEVELS. `read` gives values below 4p by index,
 /// values below 4p go to `a`.
 ///
 /// # Safety
-/// `a` points to `n` elements, `long` has the factors up to `blocks << LEVELS`, and `n / blocks / R >= 8`.
+/// `a` points to `n` elements, `some` are below `blocks`, `long` has the factors up to `blocks << LEVELS`, and `n / blocks / R >= 8`.
 #[inline]
 #[target_feature(enable = "avx512f,avx512ifma")]
 unsafe fn forward_pass<const LEVELS: usize, const R: usize>(
     a: *mut u64,
     n: usize,
-    blocks: usize,
+    (blocks, some): (usize, Range<usize>),
     long: &[[u64; 2]],
     m: Mod,
     read: impl Fn(usize) -> __m512i,
 ) {
     let length = n / blocks;
     let stride = length / R;
-    for block in 0..blocks {
+    for block in some {
         for j in (0..stride).step_by(8) {
             let at = |i: usize| block * length + i * stride + j;
             // SAFETY: `at(i) + 8 <= n`, and factor indices stay below `blocks << LEVELS`.
@@ -236,14 +239,14 @@ unsafe fn forward_pass<const LEVELS: usize, const R: usize>(
 unsafe fn inverse_pass<const LEVELS: usize, const R: usize>(
     a: *const u64,
     n: usize,
-    blocks: usize,
+    (blocks, some): (usize, Range<usize>),
     long: &[[u64; 2]],
     m: Mod,
     mut finish: impl FnMut(usize, __m512i),
 ) {
     let length = n / blocks;
     let stride = length / R;
-    for block in 0..blocks {
+    for block in some {
         for j in (0..stride).step_by(8) {
             let at = |i: usize| block * length + i * stride + j;
             // SAFETY: `at(i) + 8 <= n`, and factor indices stay below `blocks << LEVELS`.
@@ -381,19 +384,35 @@ impl Tables {
     ) {
         let (n, long) = (self.n, &self.forward.long);
         let mut blocks = first;
-        // SAFETY: passes go down to blocks of eight, which `long` and `tiles` cover.
+        let mut passes = level_split((n / first).trailing_zeros() - 3, MOST_LEVELS);
+        // SAFETY: passes go down to blocks of eight, which `long` and `tiles` cover; groups are whole blocks and whole tiles.
         unsafe {
-            for levels in level_split((n / first).trailing_zeros() - 3, MOST_LEVELS) {
+            while n / blocks > LOCAL {
+                let Some(levels) = passes.next() else { break };
                 if blocks == first {
-                    with_levels!(levels, forward_pass(a, n, blocks, long, m, &read));
+                    with_levels!(levels, forward_pass(a, n, (blocks, 0..blocks), long, m, &read));
                 } else {
-                    with_levels!(levels, forward_pass(a, n, blocks, long, m, |i| load(a, i)));
+                    with_levels!(levels, forward_pass(a, n, (blocks, 0..blocks), long, m, |i| load(a, i)));
                 }
                 blocks <<= levels;
             }
-            for g in 0..n / 64 {
-                let factors = self.forward.tiles.as_ptr().add(TILE_FACTORS * g);
-                forward_tile::<CANONICAL>(a.add(64 * g), factors, m);
+            let groups = (n / LOCAL).max(1);
+            for group in 0..groups {
+                let of = |all: usize| all / groups * group..all / groups * (group + 1);
+                let mut blocks = blocks;
+                for levels in passes.clone() {
+                    let at = (blocks, of(blocks));
+                    if blocks == first {
+                        with_levels!(levels, forward_pass(a, n, at, long, m, &read));
+                    } else {
+                        with_levels!(levels, forward_pass(a, n, at, long, m, |i| load(a, i)));
+                    }
+                    blocks <<= levels;
+                }
+                for g in of(n / 64) {
+                    let factors = self.forward.tiles.as_ptr().add(TILE_FACTORS * g);
+                    forward_tile::<CANONICAL>(a.add(64 * g), factors, m);
+                }
             }
         }
     }
@@ -428,30 +447,45 @@ impl Tables {
         }
     }
 
-    /// Everything between the tiles and the last pass of an inverse transform; returns the levels left.
+    /// All but the last pass of an inverse transform, from the tiles that `tile` gives by number; returns the levels left.
     ///
     /// # Safety
     /// `a` points to n elements.
     #[inline]
     #[target_feature(enable = "avx512f,avx512ifma")]
-    unsafe fn inverse_middle(&self, a: *mut u64, m: Mod) -> u32 {
-        let n = self.n;
-        let mut blocks = n / 8;
-        let mut last = 0;
-        for levels in level_split(n.trailing_zeros() - 3, MOST_LEVELS).rev() {
-            blocks >>= levels;
-            last = levels;
-            if blocks > 1 {
-                // SAFETY: `a` has n elements, `finish` writes where the pass has read.
-                unsafe {
-                    with_levels!(
-                        levels,
-                        inverse_pass(a, n, blocks, &self.inverse.long, m, |i, x| store(a, i, x))
-                    );
+    unsafe fn inverse_levels(&self, a: *mut u64, m: Mod, tile: impl Fn(usize) -> [__m512i; 8]) -> u32 {
+        let (n, long) = (self.n, &self.inverse.long);
+        let passes = level_split(n.trailing_zeros() - 3, MOST_LEVELS).rev();
+        let groups = (n / LOCAL).max(1);
+        // SAFETY: `a` has n elements, of which each tile has 64; `finish` writes where the pass has read; groups are whole blocks and whole tiles.
+        unsafe {
+            for group in 0..groups {
+                let of = |all: usize| all / groups * group..all / groups * (group + 1);
+                for g in of(n / 64) {
+                    let factors = self.inverse.tiles.as_ptr().add(TILE_FACTORS * g);
+                    self.inverse_tile(tile(g), a.add(64 * g), factors, m);
+                }
+                let mut blocks = n / 8;
+                for levels in passes.clone() {
+                    blocks >>= levels;
+                    if blocks < groups || blocks == 1 {
+                        break;
+                    }
+                    let at = (blocks, of(blocks));
+                    with_levels!(levels, inverse_pass(a, n, at, long, m, |i, x| store(a, i, x)));
                 }
             }
+            let (mut blocks, mut last) = (n / 8, 0);
+            for levels in passes {
+                blocks >>= levels;
+                last = levels;
+                if 1 < blocks && blocks < groups {
+                    let at = (blocks, 0..blocks);
+                    with_levels!(levels, inverse_pass(a, n, at, long, m, |i, x| store(a, i, x)));
+                }
+            }
+            last
         }
-        last
     }
 
     /// # Safety
@@ -459,24 +493,45 @@ impl Tables {
     #[target_feature(enable = "avx512f,avx512ifma")]
     pub(super) unsafe fn inverse(&self, a: &mut [u64]) {
         assert_eq!(a.len(), self.n);
-        let (n, m) = (self.n, modulus(self.p));
         let a = a.as_mut_ptr();
-        let scale = broadcast(self.scale);
-        // SAFETY: `a` has n elements, of which each tile has 64.
+        // SAFETY: `a` has n elements, and a tile is read before it is written.
+        unsafe { self.inverse_scaled(a, self.scale, a) };
+    }
+
+    /// As [`super::Ntt::inverse_times`].
+    ///
+    /// # Safety
+    /// Needs AVX-512 F and IFMA.
+    #[target_feature(enable = "avx512f,avx512ifma")]
+    pub(super) unsafe fn inverse_times(&self, from: &[u64], w: u64, to: &mut [u64]) {
+        assert!(from.len() == self.n && to.len() == self.n);
+        let w = crate::prime::mul_mod(self.scale[0], w, self.p);
+        // SAFETY: both have n elements.
+        unsafe { self.inverse_scaled(from.as_ptr(), [w, quotient(w, self.p)], to.as_mut_ptr()) };
+    }
+
+    /// `N scale` times the coefficients of the slot values `from`, which may be `to`.
+    ///
+    /// # Safety
+    /// Both point to n elements.
+    #[inline]
+    #[target_feature(enable = "avx512f,avx512ifma")]
+    unsafe fn inverse_scaled(&self, from: *const u64, scale: [u64; 2], to: *mut u64) {
+        let (n, m) = (self.n, modulus(self.p));
+        let scale = broadcast(scale);
+        // SAFETY: as promised; each tile has 64 of the elements.
         unsafe {
-            for g in 0..n / 64 {
-                let tile = a.add(64 * g);
+            let last = self.inverse_levels(to, m, |g| {
                 let mut v = [_mm512_setzero_si512(); 8];
                 for (i, x) in v.iter_mut().enumerate() {
-                    *x = load(tile, 8 * i);
+                    *x = load(from, 64 * g + 8 * i);
                 }
-                self.inverse_tile(v, tile, self.inverse.tiles.as_ptr().add(TILE_FACTORS * g), m);
-            }
-            let last = self.inverse_middle(a, m);
+                v
+            });
             with_levels!(
                 last,
-                inverse_pass(a, n, 1, &self.inverse.long, m, |i, x| {
-                    store(a, i, fold(times(x, scale, m), m.p));
+                inverse_pass(to, n, (1, 0..1), &self.inverse.long, m, |i, x| {
+                    store(to, i, fold(times(x, scale, m), m.p));
                 })
             );
         }
@@ -496,16 +551,14 @@ impl Tables {
         let (w, q, work) = (factors.0.as_ptr(), factors.1.as_ptr(), work.as_mut_ptr());
         // SAFETY: all four have n elements.
         unsafe {
-            for g in 0..self.n / 64 {
+            self.inverse_levels(work, m, |g| {
                 let mut v = [_mm512_setzero_si512(); 8];
                 for (i, x) in v.iter_mut().enumerate() {
                     let at = 64 * g + 8 * i;
                     *x = times(load(a.as_ptr(), at), Factor { w: load(w, at), q: load(q, at) }, m);
                 }
-                let tile = self.inverse.tiles.as_ptr().add(TILE_FACTORS * g);
-                self.inverse_tile(v, work.add(64 * g), tile, m);
-            }
-            self.inverse_middle(work, m)
+                v
+            })
         }
     }
 
@@ -535,14 +588,14 @@ impl Tables {
             if finish.subtract {
                 with_levels!(
                     last,
-                    inverse_pass(work, n, 1, long, m, |i, x| {
+                    inverse_pass(work, n, (1, 0..1), long, m, |i, x| {
                         store(out, i, _mm512_and_si512(_mm512_sub_epi64(load(out, i), scaled(x)), mask));
                     })
                 );
             } else {
                 with_levels!(
                     last,
-                    inverse_pass(work, n, 1, long, m, |i, x| {
+                    inverse_pass(work, n, (1, 0..1), long, m, |i, x| {
                         store(out, i, _mm512_and_si512(_mm512_add_epi64(load(out, i), scaled(x)), mask));
                     })
                 );
@@ -576,7 +629,7 @@ impl Tables {
             let half = _mm512_set1_epi64((self.p / 2) as i64);
             with_levels!(
                 last,
-                inverse_pass(work, n, 1, &self.inverse.long, m, |i, x| {
+                inverse_pass(work, n, (1, 0..1), &self.inverse.long, m, |i, x| {
                     let sum = _mm512_add_epi64(_mm512_sllv_epi64(load(base, i), raise), centre(x, half, m));
                     let phase = _mm512_srav_epi64(_mm512_sllv_epi64(sum, unused), unused);
                     let rounded = _mm512_srav_epi64(_mm512_add_epi64(phase, half_unit), d);

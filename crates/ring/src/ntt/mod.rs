@@ -103,7 +103,7 @@ pub(crate) struct Centre {
 
 /// Splits a number of levels evenly into as few passes of at most `most` as possible, longest first.
 #[cfg(target_arch = "x86_64")]
-fn level_split(levels: u32, most: u32) -> impl DoubleEndedIterator<Item = u32> {
+fn level_split(levels: u32, most: u32) -> impl DoubleEndedIterator<Item = u32> + Clone {
     let passes = levels.div_ceil(most);
     (0..passes).map(move |i| (levels + passes - 1 - i) / passes)
 }
@@ -293,6 +293,24 @@ impl Ntt {
             f.unfold(a);
         }
         Ok(())
+    }
+
+    /// w times the coefficients of the slot values `from` into `to`, all below p: [`Self::inverse`], a copy and a product in one go. False, and nothing
+    /// is done, where no kernel does it so. Both have N elements.
+    #[allow(unused_variables)]
+    pub(crate) fn inverse_times(&self, from: &[u64], w: u64, to: &mut [u64]) -> bool {
+        match &self.engine {
+            #[cfg(target_arch = "x86_64")]
+            Engine::Ifma(t) => {
+                // SAFETY: the engine exists only where the processor has the instructions.
+                unsafe { t.inverse_times(from, w, to) };
+                if let Some(f) = &self.fold {
+                    f.unfold(to);
+                }
+                true
+            }
+            _ => false,
+        }
     }
 
     /// `a_i <- a_i b_i mod p`.

@@ -2,6 +2,7 @@
 
 use super::kernels;
 use super::{Coef, Eval, Form, RnsBasis, RnsError, RnsPoly};
+use crate::Isa;
 
 /// Words that are moved before they are worked on.
 const PIECE: usize = 512;
@@ -10,6 +11,7 @@ const PIECE: usize = 512;
 #[derive(Clone)]
 pub struct Automorphism {
     exponent: usize,
+    isa: Isa,
     /// Slot `i` of the image is slot `slots[i]` of the argument.
     slots: Box<[u32]>,
     /// Coefficient `i` of the image is coefficient `source[i] >> 1` of the argument, negated if the low bit is set.
@@ -41,7 +43,7 @@ impl Automorphism {
             let to = i * g % (2 * n);
             source[to % n] = (i as u32) << 1 | u32::from(to >= n);
         }
-        Ok(Self { exponent: g, slots, source: source.into() })
+        Ok(Self { exponent: g, isa: basis.isa(), slots, source: source.into() })
     }
 
     /// The exponent g of the automorphism X -> X^g.
@@ -85,9 +87,7 @@ impl Automorphism {
         if let Some(got) = [from.len(), to.len()].into_iter().find(|l| *l != expected) {
             return Err(RnsError::Degree { expected, got });
         }
-        for (word, &slot) in to.iter_mut().zip(&self.slots) {
-            *word = from[slot as usize];
-        }
+        kernels::gather(self.isa, to, from, &self.slots);
         Ok(())
     }
 
@@ -112,9 +112,7 @@ impl Automorphism {
                 out.limb_mut(i).chunks_mut(PIECE).zip(self.slots.chunks(PIECE)).zip(factor.chunks(PIECE))
             {
                 let piece = &mut piece[..slots.len()];
-                for (word, &slot) in piece.iter_mut().zip(slots) {
-                    *word = from[slot as usize];
-                }
+                kernels::gather(self.isa, piece, from, slots);
                 kernels::mul_add(basis.isa(), kernels::Out::new(to), piece, factor, m);
             }
         }
@@ -138,9 +136,7 @@ impl Automorphism {
             let (m, from) = (&basis.moduli()[i], a.limb(i));
             for (to, slots) in out.limb_mut(i).chunks_mut(PIECE).zip(self.slots.chunks(PIECE)) {
                 let piece = &mut piece[..slots.len()];
-                for (word, &slot) in piece.iter_mut().zip(slots) {
-                    *word = from[slot as usize];
-                }
+                kernels::gather(self.isa, piece, from, slots);
                 kernels::add(basis.isa(), kernels::Out::new(to), piece, m);
             }
         }

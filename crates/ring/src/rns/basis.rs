@@ -1,6 +1,6 @@
 //! The primes of a ring and their transforms.
 
-use super::{Coef, Eval, Modulus, RnsError, RnsPoly};
+use super::{kernels, Coef, Eval, Factor, Modulus, RnsError, RnsPoly};
 use crate::{simd, Isa, Ntt, Ring};
 use std::ops::Range;
 
@@ -137,6 +137,31 @@ impl RnsBasis {
             self.transforms[i].inverse(a.limb_mut(i))?;
         }
         Ok(a.reform())
+    }
+
+    /// w times the coefficients of the slot values `from` modulo prime i, into `to`; both have N words.
+    ///
+    /// # Errors
+    /// [`RnsError::Degree`] for other numbers of words.
+    pub(super) fn inverse_times(
+        &self,
+        i: usize,
+        from: &[u64],
+        w: Factor,
+        to: &mut [u64],
+    ) -> Result<(), RnsError> {
+        if let Some(got) = [from.len(), to.len()].into_iter().find(|l| *l != self.n) {
+            return Err(RnsError::Degree { expected: self.n, got });
+        }
+        let transform = &self.transforms[i];
+        if !transform.inverse_times(from, w.w, to) {
+            to.copy_from_slice(from);
+            transform.inverse(to)?;
+            if w.w != 1 {
+                kernels::factor(self.isa, kernels::Out::new(to), w, &self.moduli[i]);
+            }
+        }
+        Ok(())
     }
 
     /// Signed coefficients (two's complement, magnitude below 2^52) to residues of the primes at `range`.

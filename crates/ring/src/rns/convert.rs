@@ -87,14 +87,35 @@ impl BaseConverter {
     /// Makes `source` (coefficient limbs in the order of [`Self::from`], overwritten) ready for [`Self::target`].
     /// With several sources the result is the list of overflows v, else empty.
     fn prepare(&self, basis: &RnsBasis, source: &mut [&mut [u64]]) -> Buffer {
+        if source.len() > 1 {
+            for ((limb, &j), &f) in source.iter_mut().zip(&self.from).zip(&self.lift) {
+                k::factor(basis.isa(), Out::new(limb), f, &basis.moduli()[j]);
+            }
+        }
+        self.overflows(basis, source)
+    }
+
+    /// [`Self::prepare`] of the coefficients of slot values, which go to `source`: the inverse transforms multiply.
+    fn prepare_slots(
+        &self,
+        basis: &RnsBasis,
+        slots: &[&[u64]],
+        source: &mut [&mut [u64]],
+    ) -> Result<Buffer, RnsError> {
+        for (((&j, &lift), from), to) in self.from.iter().zip(&self.lift).zip(slots).zip(&mut *source) {
+            let w = if slots.len() > 1 { lift } else { basis.moduli()[j].factor(1) };
+            basis.inverse_times(j, from, w, to)?;
+        }
+        Ok(self.overflows(basis, source))
+    }
+
+    /// What is left of [`Self::prepare`] when several sources are multiplied.
+    fn overflows(&self, basis: &RnsBasis, source: &mut [&mut [u64]]) -> Buffer {
         let isa = basis.isa();
         if let [only] = source {
             let m = &basis.moduli()[self.from[0]];
             k::add_word(isa, Out::new(only), m.value() / 2, m);
             return Buffer::dirty(0);
-        }
-        for ((limb, &j), &f) in source.iter_mut().zip(&self.from).zip(&self.lift) {
-            k::factor(isa, Out::new(limb), f, &basis.moduli()[j]);
         }
         let mut overflow = Buffer::dirty(basis.degree());
         let limbs: Vec<&[u64]> = source.iter().map(|s| &**s).collect();
@@ -187,16 +208,40 @@ impl<'a> Digit<'a> {
         own: &'a RnsPoly<Eval>,
         coefficients: &'a mut [u64],
     ) -> Result<Self, RnsError> {
-        let expected = basis.degree() * converter.from.len();
-        if coefficients.len() != expected {
-            return Err(RnsError::Degree { expected, got: coefficients.len() });
-        }
-        for &j in &converter.from {
-            basis.check_covers(own, j..j + 1)?;
-        }
+        Self::check(basis, converter, own, coefficients)?;
         let mut source: Vec<&mut [u64]> = coefficients.chunks_exact_mut(basis.degree()).collect();
         let overflow = converter.prepare(basis, &mut source);
         Ok(Self { converter, own, coefficients, overflow })
+    }
+
+    /// [`Self::new`] with coefficients that are made here, in `room`. Cost: one inverse transform a prime.
+    ///
+    /// # Errors
+    /// As [`Self::new`].
+    pub fn of_slots(
+        basis: &RnsBasis,
+        converter: &'a BaseConverter,
+        own: &'a RnsPoly<Eval>,
+        room: &'a mut [u64],
+    ) -> Result<Self, RnsError> {
+        Self::check(basis, converter, own, room)?;
+        let slots: Vec<&[u64]> = converter.from.iter().map(|&j| own.limb(j)).collect();
+        let mut source: Vec<&mut [u64]> = room.chunks_exact_mut(basis.degree()).collect();
+        let overflow = converter.prepare_slots(basis, &slots, &mut source)?;
+        Ok(Self { converter, own, coefficients: room, overflow })
+    }
+
+    fn check(
+        basis: &RnsBasis,
+        converter: &BaseConverter,
+        own: &RnsPoly<Eval>,
+        words: &[u64],
+    ) -> Result<(), RnsError> {
+        let expected = basis.degree() * converter.from.len();
+        if words.len() != expected {
+            return Err(RnsError::Degree { expected, got: words.len() });
+        }
+        converter.from.iter().try_for_each(|&j| basis.check_covers(own, j..j + 1))
     }
 
     /// Slot values modulo the primes at `range` of the polynomial that has the digit's residues, limb after limb. Cost: one forward
@@ -340,7 +385,7 @@ impl Divider {
     /// [`RnsError`] when limbs are missing.
     pub fn divide(&self, basis: &RnsBasis, a: &RnsPoly<Eval>) -> Result<RnsPoly<Eval>, RnsError> {
         let to = self.converter.to[0]..self.converter.to[0] + self.converter.to.len();
-        let source = self.coefficients(basis, a)?;
+        let source = self.prepared(basis, a)?;
         if a.range().start > to.start || a.range().end < to.end {
             return Err(RnsError::Limbs { needed: to, got: a.range() });
         }
@@ -360,7 +405,7 @@ impl Divider {
         if a.range().start != to.start || a.range().end < to.end {
             return Err(RnsError::Limbs { needed: to, got: a.range() });
         }
-        let source = self.coefficients(basis, &a)?;
+        let source = self.prepared(basis, &a)?;
         a.truncate(to.end);
         self.quotient(basis, source, |i, remainder, f, m| {
             k::sub_factor(basis.isa(), Out::new(a.limb_mut(i)), remainder, f, m);
@@ -368,16 +413,13 @@ impl Divider {
         Ok(a)
     }
 
-    /// Hands `[source]` modulo every prime of the quotient, 1/S and the prime to what subtracts and multiplies; `source` are the divisor's limbs as
-    /// coefficients.
+    /// Hands `[source]` modulo every prime of the quotient, 1/S and the prime to what subtracts and multiplies; `source` is what [`Self::prepared`] gave.
     fn quotient(
         &self,
         basis: &RnsBasis,
-        mut source: Vec<Buffer>,
+        (source, overflow): (Vec<Buffer>, Buffer),
         mut finish: impl FnMut(usize, &[u64], Factor, &Modulus),
     ) -> Result<(), RnsError> {
-        let mut source: Vec<&mut [u64]> = source.iter_mut().map(|s| &mut **s).collect();
-        let overflow = self.converter.prepare(basis, &mut source);
         let source: Vec<&[u64]> = source.iter().map(|s| &**s).collect();
         let n = basis.degree();
         let together = self.converter.at_a_time();
@@ -396,22 +438,18 @@ impl Divider {
         Ok(())
     }
 
-    /// The divisor's limbs as coefficients.
-    fn coefficients(&self, basis: &RnsBasis, a: &RnsPoly<Eval>) -> Result<Vec<Buffer>, RnsError> {
+    /// The divisor's limbs as coefficients, ready for conversion, and their overflows.
+    fn prepared(&self, basis: &RnsBasis, a: &RnsPoly<Eval>) -> Result<(Vec<Buffer>, Buffer), RnsError> {
         basis.check(a)?;
-        self.converter
-            .from
-            .iter()
-            .map(|&j| {
-                if !a.range().contains(&j) {
-                    return Err(RnsError::Limbs { needed: j..j + 1, got: a.range() });
-                }
-                let mut limb = Buffer::dirty(basis.degree());
-                limb.copy_from_slice(a.limb(j));
-                basis.transform(j).inverse(&mut limb)?;
-                Ok(limb)
-            })
-            .collect()
+        let limb = |&j: &usize| {
+            let missing = || RnsError::Limbs { needed: j..j + 1, got: a.range() };
+            a.range().contains(&j).then(|| a.limb(j)).ok_or_else(missing)
+        };
+        let slots = self.converter.from.iter().map(limb).collect::<Result<Vec<_>, _>>()?;
+        let mut source: Vec<Buffer> = slots.iter().map(|_| Buffer::dirty(basis.degree())).collect();
+        let mut limbs: Vec<&mut [u64]> = source.iter_mut().map(|s| &mut **s).collect();
+        let overflow = self.converter.prepare_slots(basis, &slots, &mut limbs)?;
+        Ok((source, overflow))
     }
 }
 

@@ -115,6 +115,35 @@ impl<'a> Out<'a> {
     }
 }
 
+/// `out_i = from[slots_i]`. Slots are below the length of `from`; of others vectors take the low bits, and plain Rust panics.
+pub(super) fn gather(isa: Isa, out: &mut [u64], from: &[u64], slots: &[u32]) {
+    #[cfg(target_arch = "x86_64")]
+    {
+        #[target_feature(enable = "avx512f")]
+        fn wide(out: &mut [u64], from: &[u64], slots: &[u32]) {
+            use std::arch::x86_64::*;
+            let mask = _mm256_set1_epi32(from.len() as i32 - 1);
+            for (to, slots) in out.chunks_exact_mut(8).zip(slots.chunks_exact(8)) {
+                // SAFETY: both chunks have eight elements; masked slots are below the length of `from`, a power of two.
+                unsafe {
+                    let at = _mm256_and_si256(_mm256_loadu_si256(slots.as_ptr().cast()), mask);
+                    let words = _mm512_i32gather_epi64::<8>(at, from.as_ptr().cast());
+                    _mm512_storeu_si512(to.as_mut_ptr().cast(), words);
+                }
+            }
+        }
+        if isa.usable() >= Isa::Ifma && from.len().is_power_of_two() && from.len() <= 1 << 30 {
+            // SAFETY: `usable` returns only what this processor has.
+            unsafe { wide(out, from, slots) };
+            let done = out.len().min(slots.len()) / 8 * 8;
+            out[done..].iter_mut().zip(&slots[done..]).for_each(|(to, slot)| *to = from[*slot as usize]);
+            return;
+        }
+    }
+    let _ = isa;
+    out.iter_mut().zip(slots).for_each(|(to, slot)| *to = from[*slot as usize]);
+}
+
 kernel! { add_k<L>(i, a: Out<'_>, b: &[u64], m: &Modulus) { let c = L::modulus(m); } {
     L::store(at_mut!(a, i), L::add(L::load(at!(a, i)), L::load(at!(b, i)), c));
 } }

@@ -193,6 +193,33 @@ fn conversion_gives_the_centred_representative() {
 }
 
 #[test]
+fn digits_of_slots_are_those_of_coefficients_on_every_path() {
+    for n in [64, 8192] {
+        let primes = primes_near(49, n, 5).unwrap();
+        for isa in simd::available() {
+            let basis = RnsBasis::with_isa(n, &primes, isa).unwrap();
+            let mut prg = Prg::from_seed([10; 16]);
+            let a = random::<Eval>(&basis, &mut prg, 0..3);
+            for from in [vec![1], vec![0, 1, 2]] {
+                let to: Vec<usize> = (0..5).filter(|i| !from.contains(i)).collect();
+                let converter = BaseConverter::new(&basis, &from, &to).unwrap();
+                let coefficients = basis.inverse(a.clone()).unwrap();
+                let mut words: Vec<u64> = from.iter().flat_map(|&j| coefficients.limb(j)).copied().collect();
+                let mut room = vec![7; words.len()];
+                let plain = Digit::new(&basis, &converter, &a, &mut words).unwrap();
+                let fused = Digit::of_slots(&basis, &converter, &a, &mut room).unwrap();
+                assert!(
+                    plain.raise(&basis, 0..5).unwrap() == fused.raise(&basis, 0..5).unwrap(),
+                    "{n} {isa:?}"
+                );
+            }
+            let converter = BaseConverter::new(&basis, &[0, 1], &[2]).unwrap();
+            assert!(Digit::of_slots(&basis, &converter, &a, &mut vec![0; n]).is_err());
+        }
+    }
+}
+
+#[test]
 fn division_rounds_to_the_nearest_integer() {
     let n = 64;
     let primes = mixed_primes(n);

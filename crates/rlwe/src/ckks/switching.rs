@@ -1,7 +1,7 @@
 //! Key switching (hybrid: digits and special primes) and the keys it needs.
 
 use super::{CkksError, CkksParams, Level};
-use hushnet_ring::rns::{switch_digits, Automorphism, Digit, Eval, RnsPoly};
+use hushnet_ring::rns::{switch_digits, Automorphism, Coef, Digit, Eval, RnsError, RnsPoly};
 use std::collections::BTreeMap;
 
 /// An automorphism of the slots.
@@ -196,14 +196,15 @@ pub(super) fn with_digits<R>(
         shared = own;
         &shared
     };
-    let mut coefficients = basis.inverse(c.clone())?;
+    // Every limb is written below.
+    let mut coefficients = basis.fill_with::<Coef, _>(c.range(), |_, _| Ok::<(), RnsError>(()))?;
     let mut rest = coefficients.words_mut();
     let mut digits = Vec::new();
     for digit in params.0.digits.iter().take_while(|d| d.primes.start < level.0) {
         let count = digit.primes.end.min(level.0) - digit.primes.start;
         let (words, others) = rest.split_at_mut(count * params.ring_degree());
         rest = others;
-        digits.push(Digit::new(basis, &digit.lift[count - 1], c, words)?);
+        digits.push(Digit::of_slots(basis, &digit.lift[count - 1], c, words)?);
     }
     f(&digits)
 }

@@ -49,7 +49,7 @@ def compile_packed(
         "precision_bits": math.ceil(settings.precision_bits if aim is None else aim),
         "hide_weights": settings.hide_weights,
         "ring_degree": settings.ring_degree or 0,
-        "memory_bytes": settings.max_memory // 2,
+        "memory_bytes": settings.max_memory,
         "bootstrap": settings.bootstrap,
     }
     if settings.key_bytes is not None:
@@ -148,7 +148,7 @@ def _finish(plan: Plan, network: Network, images: Images | None, batch: int, set
     report, traffic, document = facts["packed"], facts["traffic"], plan.document
     bound = next(t for t in document["tensors"] if "noise_bits" in t)["bound"]
     estimate = min(report["error_expected"], report["error_bound"])
-    client = report["upload_bytes"] * 2 + traffic["keys"] + (64 << 20)
+    client = report["client_bytes"]
     document["predicted"] |= {
         "batch": batch,
         "seconds": report["seconds"] * batch,
