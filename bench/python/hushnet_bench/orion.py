@@ -116,9 +116,10 @@ def _ours(model: onnx.ModelProto, calibration: np.ndarray, images: np.ndarray, t
 
 
 def _orion(name: str, model: onnx.ModelProto, images: np.ndarray, runs: int) -> dict[str, Any]:
-    weights = {t.name: numpy_helper.to_array(t) for t in model.graph.initializer}
+    arrays: dict[str, Any] = {t.name: numpy_helper.to_array(t) for t in model.graph.initializer}
+    arrays["images"] = images
     with tempfile.TemporaryDirectory() as folder:
-        np.savez(Path(folder) / f"{name}.npz", images=images, **weights)
+        np.savez(Path(folder) / f"{name}.npz", **arrays)
         found = measure("orion", "orion_networks.py", [folder, str(runs), name])
     return found.get(name) or found[""]
 
