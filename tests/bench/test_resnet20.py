@@ -79,3 +79,9 @@ def test_the_seeded_mobilenet_does_not_magnify_roundings() -> None:
     noise = np.random.default_rng(0).normal(size=images.shape).astype(np.float32) * 2.0**-10
     moved = resnet20._reference(model, images + noise) - resnet20._reference(model, images)
     assert float(np.sqrt((moved**2).mean())) < 100 * 2.0**-10
+
+
+def test_a_network_that_is_refused_is_a_row(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(resnet20.CASES, "fine", resnet20.Case("", bits=4, precision=40.0, planned=True))
+    (row,) = resnet20.rows(quick=False, threads=1, progress=None, cases=["fine"])
+    assert "precise" in row["refused"] and len(row["refused"]) <= resnet20.REASON
