@@ -21,8 +21,8 @@ pub(super) type Spread = (f64, usize);
 fn share(shares: &[f64], i: usize, n: usize) -> Option<f64> {
     match shares.len() {
         0 => Some(1.0),
-        own if n % own == 0 => Some(shares[i / (n / own)]),
-        own if own % n == 0 => {
+        own if n.is_multiple_of(own) => Some(shares[i / (n / own)]),
+        own if own.is_multiple_of(n) => {
             let run = own / n;
             Some(shares[i * run..(i + 1) * run].iter().fold(0.0, |m, s| m.max(*s)))
         }

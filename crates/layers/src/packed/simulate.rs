@@ -186,6 +186,22 @@ impl<'a> Simulator<'a> {
         *known = (*known).max(level);
     }
 
+    /// What holds for all ciphertexts that a linear operation reads.
+    fn joined(&mut self, inputs: &[Shadow]) -> Shadow {
+        let (carried, shares) =
+            self.channels.largest(&inputs.iter().map(|c| (c.expected, c.shares)).collect::<Vec<_>>());
+        inputs.iter().fold(inputs[0], |a, c| Shadow {
+            worst: a.worst.max(c.worst),
+            typical: a.typical.max(c.typical),
+            expected: carried,
+            shares,
+            hidden: a.hidden.max(c.hidden),
+            bound: a.bound.max(c.bound),
+            usual: a.usual.max(c.usual),
+            ..a
+        })
+    }
+
     fn product(&mut self, a: &Shadow, b: &Shadow) -> Result<Shadow, PackedError> {
         let noise = self.params.noise();
         let (ra, rb) = (a.bound * a.scale, b.bound * b.scale);
@@ -368,18 +384,7 @@ impl Machine for Simulator<'_> {
             list.push((at, inputs[0].scale));
         }
         let level = op.level * self.width;
-        let (carried, shares) =
-            self.channels.largest(&inputs.iter().map(|c| (c.expected, c.shares)).collect::<Vec<_>>());
-        let input = inputs.iter().fold(inputs[0], |a, c| Shadow {
-            worst: a.worst.max(c.worst),
-            typical: a.typical.max(c.typical),
-            expected: carried,
-            shares,
-            hidden: a.hidden.max(c.hidden),
-            bound: a.bound.max(c.bound),
-            usual: a.usual.max(c.usual),
-            ..a
-        });
+        let input = self.joined(&inputs);
         let input = self.drop_to(&input, op.level)?;
         let q = self.step(op.level - 1);
         let rounding = self.rounding();
