@@ -34,7 +34,7 @@ export RUSTUP_HOME := $(TOOLCHAIN)/rustup
 NEEDS_CARGO := $(TOOLCHAIN)/.installed
 endif
 
-.PHONY: setup demo test test-rust test-rust-product test-rust-ledger test-rust-hostile test-python constant-time lint lint-rust lint-python lint-web lint-fuzz licences wheel wheels web web-kernels docs bench-quick soak fuzz-quick fuzz-corpus peers clean
+.PHONY: setup demo test test-rust test-rust-product test-rust-ledger test-rust-hostile test-python constant-time lint lint-rust lint-python lint-web lint-fuzz licences wheel wheels web web-kernels docs bench-quick soak fuzz-quick fuzz-corpus peers peers-orion clean
 
 setup: $(VENV)/.built $(VENV)/.benchmarks
 
@@ -263,6 +263,14 @@ $(PEERS)/spu/.installed:
 	@command -v python3.11 >/dev/null || { echo "SPU has wheels for Python 3.11 only"; exit 1; }
 	@echo "== SPU 0.9.5 in $(@D)"
 	@python3.11 -m venv $(@D) && $(@D)/bin/pip install -q --disable-pip-version-check spu==0.9.5
+	@touch $@
+
+# Orion needs torch: 2.7 GB of downloads with the libraries that torch is linked to, so it is a target of its own.
+peers-orion: $(PEERS)/orion/.installed
+$(PEERS)/orion/.installed:
+	@command -v python3.11 >/dev/null || { echo "Orion 1.0.2 has a wheel for Python 3.11 only"; exit 1; }
+	@echo "== Orion 1.0.2 in $(@D)"
+	@python3.11 -m venv $(@D) && $(@D)/bin/pip install -q --disable-pip-version-check orion-fhe==1.0.2 torch==2.2.2 torchvision==0.17.2 "numpy<2"
 	@touch $@
 
 # Concrete ML has wheels for Python 3.8 to 3.12.

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import numpy as np
 import onnx
-from hushnet import data, frontend, passes, zoo
+from hushnet import frontend, passes, zoo
 from hushnet.graph import Graph
-from hushnet.zoo.trained import trained, trained_names
+from hushnet.zoo.trained import trained, trained_digits, trained_names
 
 from tests import networks
 from tests.architectures import ARCHITECTURES
@@ -96,11 +97,12 @@ def sources(kinds: tuple[str, ...] = KINDS) -> Iterator[Source]:
             yield Source("zoo", name, lambda n=name: zoo.build(n, **SMALLER.get(n, {})), low=0.0)
     if "trained" in kinds:
         for name in trained_names():
-            yield Source("trained", name, lambda n=name: trained(n), low=0.0, draw=_digits)
+            draw = partial(_digits, name)
+            yield Source("trained", name, lambda n=name: trained(n), low=0.0, draw=draw)
 
 
-def _digits(rng: np.random.Generator, count: int) -> np.ndarray:
-    """Digits of scikit-learn in other light, with noise."""
-    images = data.digits()[0]
+def _digits(name: str, rng: np.random.Generator, count: int) -> np.ndarray:
+    """Digits of scikit-learn in other light, with noise, for a trained network."""
+    images = trained_digits(trained(name))[0]
     taken = images[rng.integers(0, len(images), count)].astype(np.float64)
     return np.clip(taken * rng.uniform(0.7, 1.0, (count, 1, 1, 1)) + rng.normal(0, 0.03, taken.shape), 0, 1)

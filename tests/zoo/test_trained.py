@@ -35,13 +35,23 @@ def test_the_package_and_the_examples_hold_the_same_files() -> None:
 
 @pytest.mark.parametrize("name", zoo.trained_names())
 def test_accuracy_on_held_out_digits(name: str) -> None:
-    _, _, x, y = data.digits()
     model = zoo.trained(name)
+    _, _, x, y = zoo.trained_digits(model)
     onnx.checker.check_model(model, full_check=True)
     accuracy = float((logits(model, x)[0].argmax(axis=1) == y).mean())
     noted = {p.key: float(p.value) for p in model.metadata_props}
     assert accuracy >= LEAST.get(name, 0.97)
     assert accuracy == pytest.approx(noted["held_out_accuracy"], abs=0.003)
+
+
+def test_digits_have_the_shape_that_a_network_takes() -> None:
+    whole = data.digits(32)
+    found = zoo.trained_digits(zoo.trained("resnet20-relu"))
+    assert found[0].shape == (1437, 3, 32, 32) and found[2].shape == (360, 3, 32, 32)
+    for channel in range(3):
+        assert np.array_equal(found[2][:, channel], whole[2][:, 0])
+    assert np.array_equal(found[3], whole[3])
+    assert np.array_equal(zoo.trained_digits(zoo.trained("cryptonets-relu"))[2], data.digits()[2])
 
 
 @pytest.mark.parametrize("name", [n for n in zoo.trained_names() if not n.endswith("relu")])

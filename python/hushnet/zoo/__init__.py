@@ -6,10 +6,10 @@ from hushnet.zoo.builder import ACTIVATIONS, Net, Tensor
 from hushnet.zoo.describe import Description, Layer, describe
 from hushnet.zoo.real import PackagedFile, RealModel, cache_folder, cached, fetch, real_models
 from hushnet.zoo.registry import Architecture, architecture, build, get, names
-from hushnet.zoo.trained import trained, trained_names
+from hushnet.zoo.trained import trained, trained_digits, trained_names
 
 __all__ = [
     "ACTIVATIONS", "Architecture", "Description", "Layer", "Net", "PackagedFile", "RealModel", "Tensor", "ZooError",
     "architecture", "build", "cache_folder", "cached", "classic", "describe", "fetch", "get", "modern", "names",
-    "real_models", "residual", "small", "trained", "trained_names",
+    "real_models", "residual", "small", "trained", "trained_digits", "trained_names",
 ]  # fmt: skip

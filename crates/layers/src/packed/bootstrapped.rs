@@ -1,13 +1,14 @@
 //! Circuits for networks that are deeper than levels are: parameters are those of a bootstrap, and the question is where bootstraps go.
 
-use super::circuit::Program;
+use super::circuit::{Op, Program};
 use super::compile::{Found, Search, Spent, KEY_PRICES};
+use super::composite::alone;
 use super::cost::LevelCost;
 use super::levels::{assign_levels, idle};
 use super::options::{Bootstrapping, Bootstraps, PackedOptions, BOOTSTRAP_KEY_BYTES};
 use super::placement::{place, Limits};
 use super::plan::{plan, Choice};
-use super::spec::Network;
+use super::spec::{Network, Step};
 use super::PackedError;
 use hushnet_rlwe::ckks::bootstrap::{BootstrapDesign, BootstrapParams, BootstrapSpec};
 use hushnet_rlwe::ckks::{CkksParams, Insecure};
@@ -56,7 +57,7 @@ impl Search<'_> {
     fn output_level(&self, program: &Program) -> usize {
         // Linear results that are the output alone are scaled to fit.
         let scaled = program.ops.iter().any(|op| {
-            matches!(op, super::circuit::Op::Linear(l) if l.output == program.output)
+            matches!(op, Op::Linear(l) if l.output == program.output)
                 && program.values[program.output].uses == 1
         });
         if scaled || self.net.tensors[self.net.output].bound <= 1.0 {
@@ -68,7 +69,20 @@ impl Search<'_> {
 
     fn laid_out(&self, key_price: f64, top: usize, special: usize) -> Result<Program, PackedError> {
         let choice = Choice { special, top: Some(top), ..self.choice(key_price) };
-        Ok(plan(self.net, choice, 1.0)?.0)
+        let mut program = plan(self.net, choice, 1.0)?.0;
+        self.slope(&mut program);
+        Ok(program)
+    }
+
+    /// Polynomials of many terms that stand alone: an error of the operand counts by the slope, not by all coefficients' magnitudes.
+    fn slope(&self, program: &mut Program) {
+        for op in &mut program.ops {
+            let Op::Polynomial { name, input, coefficients, slope: slope @ None, .. } = op else { continue };
+            let made = self.net.steps.iter().zip(&self.net.names).find(|(_, own)| *own == name);
+            if let Some((Step::Polynomial { range, .. }, _)) = made {
+                *slope = alone(coefficients, *range, program.values[*input].usual);
+            }
+        }
     }
 
     fn with_bootstraps(&self) -> Result<(Found, Spent, f64), String> {
@@ -79,7 +93,7 @@ impl Search<'_> {
         for key_price in KEY_PRICES {
             let (found, spent) = self.placed(&largest, key_price).map_err(|e| e.to_string())?;
             let error = found.outcomes.last().map_or(0.0, |o| o.expected);
-            if error > self.target() {
+            if error.is_nan() || error > self.target() {
                 let missing = (error / self.target()).log2();
                 return Err(if missing < BEYOND_BITS {
                     format!("the output is {missing:.1} bits less precise than asked for")
@@ -177,7 +191,7 @@ impl Search<'_> {
         program.set_scale(scale);
         let (fresh, sent) = (own.fresh_level().get(), own.message_level().get());
         let high = |v: usize, limit: usize| program.values[v].level > limit;
-        let raised = |op: &super::circuit::Op| matches!(op, super::circuit::Op::Bootstrap { output, .. } if high(*output, fresh));
+        let raised = |op: &Op| matches!(op, Op::Bootstrap { output, .. } if high(*output, fresh));
         if program.ops.iter().any(raised) || program.uploads.iter().any(|u| high(u.value, sent)) {
             return Err(PackedError::Spec("a value needs more levels than there are".into()));
         }

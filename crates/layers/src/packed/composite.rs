@@ -11,6 +11,8 @@ use super::spec::{horner, Network, Step};
 const POINTS: usize = 1 << 14;
 /// What slopes are taken larger by: between points, and what errors that are not infinitely small add.
 const MARGIN: f64 = 1.1;
+/// Coefficients up to which errors of a polynomial alone are counted term by term: degree 4.
+const FEW_TERMS: usize = 5;
 /// Most polynomials of a chain.
 const LONGEST: usize = 16;
 
@@ -64,8 +66,7 @@ impl<'a> Chain<'a> {
             (vec![0.0f64; count], vec![[0.0f64; 2]; count], [0.0f64; 2]);
         for i in 0..=2 * POINTS {
             let x = self.range * (i as f64 / POINTS as f64 - 1.0);
-            let (side, weight) =
-                (usize::from(i > POINTS), (-0.5 * (x / self.usual.max(1e-3 * self.range)).powi(2)).exp());
+            let (side, weight) = at_usual(x, self.usual, self.range, i > POINTS);
             weights[side] += weight;
             for (k, slope) in self.at(x).into_iter().enumerate() {
                 largest[k] = largest[k].max(slope.abs());
@@ -100,6 +101,29 @@ impl<'a> Chain<'a> {
     }
 }
 
+/// By what an error of the operand counts in a polynomial that stands alone; `None` for few terms, and without a range.
+pub(super) fn alone(coefficients: &[f64], range: f64, usual: f64) -> Option<Slope> {
+    if coefficients.len() <= FEW_TERMS || !range.is_finite() {
+        return None;
+    }
+    let (mut bound, mut squares, mut weights) = (0.0f64, [0.0f64; 2], [0.0f64; 2]);
+    for i in 0..=2 * POINTS {
+        let x = range * (i as f64 / POINTS as f64 - 1.0);
+        let (side, weight) = at_usual(x, usual, range, i > POINTS);
+        let slope = slope(coefficients, x);
+        bound = bound.max(slope.abs());
+        weights[side] += weight;
+        squares[side] += weight * slope * slope;
+    }
+    let usual = (squares[0] / weights[0]).max(squares[1] / weights[1]).sqrt();
+    Some(Slope { bound: MARGIN * bound, usual: MARGIN * usual })
+}
+
+/// The side of zero that an operand is on, and how often one of usual magnitude is there.
+fn at_usual(x: f64, usual: f64, range: f64, above: bool) -> (usize, f64) {
+    (usize::from(above), (-0.5 * (x / usual.max(1e-3 * range)).powi(2)).exp())
+}
+
 /// From what errors count for at every stage to factors from stage to stage, and the last one.
 fn factors(mut counts: Vec<f64>) -> (Vec<f64>, f64) {
     // Factors need something to divide by.
@@ -120,6 +144,21 @@ fn slope(c: &[f64], x: f64) -> f64 {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_polynomial_alone_counts_by_its_slope() {
+        // T_7 on [-2, 2]: slopes up to 49 / 2 at the ends, coefficients' magnitudes times powers up to 239.
+        let c: Vec<f64> = [0.0, -7.0, 0.0, 56.0, 0.0, -112.0, 0.0, 64.0]
+            .iter()
+            .enumerate()
+            .map(|(k, c)| c / 2f64.powi(k as i32))
+            .collect();
+        let found = alone(&c, 2.0, 0.5).unwrap();
+        assert!((found.bound - MARGIN * 24.5).abs() < 1e-9, "{found:?}");
+        assert!(found.usual < found.bound && found.usual > 1.0, "{found:?}");
+        assert_eq!(alone(&c[..FEW_TERMS], 2.0, 0.5), None);
+        assert_eq!(alone(&c, f64::INFINITY, 0.5), None);
+    }
 
     #[test]
     fn slopes_are_those_of_differences() {

@@ -2,6 +2,7 @@
 
 use super::tests::{check, options, square_conv, Builder};
 use super::*;
+use crate::batch::Conv2d;
 use std::sync::Arc;
 
 fn deep(ring_degree: usize) -> PackedOptions {
@@ -92,6 +93,48 @@ fn composites_between_residual_sums_keep_to_their_errors() {
     assert!(worst < circuit.expected_error() && circuit.expected_error() < 1e3 * worst, "{worst}");
     let inside = placed(&circuit).iter().filter(|(name, ..)| name.contains('t')).count();
     assert!(inside >= 1, "{:?}", placed(&circuit));
+}
+
+/// sin 1.2 x on [-2, 2]: slopes up to 1.2, where coefficients' magnitudes would count an error 6.6 times, eight times in a row.
+#[test]
+fn fitted_polynomials_count_errors_by_their_slopes() {
+    let mut b = Builder::new(&[16], 29);
+    let mut x = b.dense(0, 20);
+    for _ in 0..8 {
+        x = b.fitted(x, &[0.0, 1.2, 0.0, -0.288, 0.0, 0.0207, 0.0, -0.000711], 2.0);
+        x = b.dense(x, 20);
+    }
+    let network = b.network();
+    let (circuit, output) = check(&network, &b.image, &deep(1024));
+    let exact = network.evaluate(&b.image).unwrap();
+    let off = |(a, b): (&f64, &f64)| (a - b).abs();
+    let worst = output.iter().zip(&exact[network.output]).map(off).fold(0.0, f64::max);
+    let expected = circuit.expected_error();
+    assert!(worst < expected && expected < 1e3 * worst, "{worst} of {expected}");
+}
+
+/// As in MobileNet: a depthwise layer with one large channel, of which the 1x1 layer behind it reads little. No path counts all large rows, which
+/// would be 8 times as much from pair to pair.
+#[test]
+fn large_channels_that_are_read_little_do_not_add_up() {
+    let mut b = Builder::new(&[4, 8, 8], 17);
+    let mut x = b.conv(0, square_conv(4, 8, 4, 1, 1, 0));
+    for _ in 0..6 {
+        x = b.polynomial(x, &[0.1, 0.6, 0.1]);
+        let depthwise = Conv2d { groups: 4, ..square_conv(4, 8, 4, 3, 1, 1) };
+        let wide = b.conv(x, depthwise);
+        b.raise(2, 4, 8.0);
+        x = b.conv(wide, square_conv(4, 8, 4, 1, 1, 0));
+        b.read_less(2, 4, 1.0 / 8.0);
+    }
+    b.dense(x, 10);
+    let network = b.network();
+    let (circuit, output) = check(&network, &b.image, &deep(1024));
+    let exact = network.evaluate(&b.image).unwrap();
+    let off = |(a, b): (&f64, &f64)| (a - b).abs();
+    let worst = output.iter().zip(&exact[network.output]).map(off).fold(0.0, f64::max);
+    let expected = circuit.expected_error();
+    assert!(worst < expected && expected < 300.0 * worst, "{worst} of {expected}");
 }
 
 /// Sums of products before a bias of the other sign takes them back: larger than the result's bound, and they must not wrap.

@@ -6,6 +6,7 @@
 //! 2018: baby and giant steps, hoisting), Lee et al. (ICML 2022: several channels a ciphertext, gaps after strides).
 
 mod bootstrapped;
+mod channels;
 mod circuit;
 mod client;
 mod compile;

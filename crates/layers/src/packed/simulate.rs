@@ -1,5 +1,6 @@
 //! The circuit on level, scale, bound and error alone.
 
+use super::channels::Channels;
 use super::circuit::{LinearOp, Slope};
 use super::cost::Counts;
 use super::machine::Machine;
@@ -34,8 +35,10 @@ pub(super) struct Shadow {
     pub usual: f64,
     /// sd of slot errors taken as independent, for average keys.
     pub typical: f64,
-    /// As `typical`, with usual magnitudes in the place of bounds.
+    /// As `typical`, with usual magnitudes in the place of bounds, of the channel whose is largest.
     pub expected: f64,
+    /// How it is shared out among channels, see `packed::channels`.
+    pub shares: usize,
     /// `worst` without what encoding plaintexts rounds: the error against the circuit on the encoded plaintexts, which is what a
     /// flood must hide.
     pub hidden: f64,
@@ -81,6 +84,7 @@ pub(super) struct Simulator<'a> {
     pub watch: Option<Vec<(usize, f64)>>,
     /// Most ciphertext words held at once by a linear operation.
     pub words: usize,
+    channels: Channels,
 }
 
 impl<'a> Simulator<'a> {
@@ -97,6 +101,7 @@ impl<'a> Simulator<'a> {
             outcomes: Vec::new(),
             watch: None,
             words: 0,
+            channels: Channels::default(),
         }
     }
 
@@ -109,7 +114,18 @@ impl<'a> Simulator<'a> {
         let sd = noise.fresh().hypot(noise.rounding() + noise.transform(bound * scale));
         let hidden = noise.fresh();
         let product = false;
-        Shadow { level, scale, bound, usual, product, worst: sd, typical: sd, expected: sd, hidden }
+        Shadow {
+            level,
+            scale,
+            bound,
+            usual,
+            product,
+            worst: sd,
+            typical: sd,
+            expected: sd,
+            hidden,
+            shares: 0,
+        }
     }
 
     /// Growth of the rounding error by the divisions of one level: earlier ones are divided by later primes.
@@ -170,9 +186,26 @@ impl<'a> Simulator<'a> {
         *known = (*known).max(level);
     }
 
-    fn product(&self, a: &Shadow, b: &Shadow) -> Result<Shadow, PackedError> {
+    /// What holds for all ciphertexts that a linear operation reads.
+    fn joined(&mut self, inputs: &[Shadow]) -> Shadow {
+        let (carried, shares) =
+            self.channels.largest(&inputs.iter().map(|c| (c.expected, c.shares)).collect::<Vec<_>>());
+        inputs.iter().fold(inputs[0], |a, c| Shadow {
+            worst: a.worst.max(c.worst),
+            typical: a.typical.max(c.typical),
+            expected: carried,
+            shares,
+            hidden: a.hidden.max(c.hidden),
+            bound: a.bound.max(c.bound),
+            usual: a.usual.max(c.usual),
+            ..a
+        })
+    }
+
+    fn product(&mut self, a: &Shadow, b: &Shadow) -> Result<Shadow, PackedError> {
         let noise = self.params.noise();
         let (ra, rb) = (a.bound * a.scale, b.bound * b.scale);
+        let shares = self.channels.larger(a.shares, b.shares);
         self.capacity(Shadow {
             level: a.level.min(b.level),
             scale: a.scale * b.scale,
@@ -183,6 +216,7 @@ impl<'a> Simulator<'a> {
             worst: noise.product((ra, a.worst), (rb, b.worst)),
             typical: noise.product((ra, a.typical), (rb, b.typical)),
             expected: noise.product((a.usual * a.scale, a.expected), (b.usual * b.scale, b.expected)),
+            shares,
             hidden: noise.product((ra, a.hidden), (rb, b.hidden)),
         })
     }
@@ -214,12 +248,14 @@ impl Machine for Simulator<'_> {
         self.capacity(Shadow { level, ..*c })
     }
     fn add_constant(&mut self, c: &Shadow, v: f64) -> Result<Shadow, PackedError> {
+        let shares = self.channels.raised((c.expected, c.shares), 0.5);
         self.capacity(Shadow {
             bound: c.bound + v.abs(),
             usual: c.usual + v.abs(),
             worst: c.worst + 0.5,
             typical: c.typical + 0.5,
             expected: c.expected + 0.5,
+            shares,
             ..*c
         })
     }
@@ -227,6 +263,8 @@ impl Machine for Simulator<'_> {
         self.counts.constant_products += 1;
         let (size, ring) = (v.abs() * scale, c.bound * c.scale);
         let grown = |sd: f64| sd * (size + 0.5) + ring * 0.5;
+        let (carried, fixed) = (c.expected * (size + 0.5), c.usual * c.scale * 0.5);
+        let shares = self.channels.raised((carried, c.shares), fixed);
         let out = Shadow {
             scale: c.scale * scale,
             bound: c.bound * v.abs(),
@@ -234,7 +272,8 @@ impl Machine for Simulator<'_> {
             worst: grown(c.worst),
             typical: grown(c.typical),
             // The constant's rounding is an error of the scale, a fixed one of at most half a unit.
-            expected: c.expected * (size + 0.5) + c.usual * c.scale * 0.5,
+            expected: carried + fixed,
+            shares,
             hidden: c.hidden * (size + 0.5),
             ..*c
         };
@@ -253,6 +292,9 @@ impl Machine for Simulator<'_> {
             let (left, right) = (a.scale.log2(), b.scale.log2());
             return Err(CkksError::ScaleMismatch { left, right, missing: (left - right).abs() }.into());
         }
+        let (sum, shares) = self.channels.sum(&[(a.expected, a.shares), (b.expected, b.shares)]);
+        let fixed = off * b.usual * b.scale;
+        let shares = self.channels.raised((sum, shares), fixed);
         self.capacity(Shadow {
             level: a.level.min(b.level),
             scale: a.scale,
@@ -261,7 +303,8 @@ impl Machine for Simulator<'_> {
             product: a.product || b.product,
             worst: a.worst + b.worst + off * b.bound * b.scale,
             typical: a.typical.hypot(b.typical) + off * b.bound * b.scale,
-            expected: a.expected.hypot(b.expected) + off * b.usual * b.scale,
+            expected: sum + fixed,
+            shares,
             hidden: a.hidden + b.hidden + off * b.bound * b.scale,
         })
     }
@@ -281,22 +324,25 @@ impl Machine for Simulator<'_> {
         self.counts.rescalings += self.width - 1;
         let rounding = self.rounding();
         let (mut worst, mut typical, mut hidden) = (c.worst, c.typical, c.hidden);
-        let mut expected = c.expected;
+        let mut added_here = 0.0;
         if c.product {
             self.counts.relinearisations += 1;
             let added = self.switching(c.level)?;
             (worst, typical, hidden) = (worst.hypot(added.0), typical.hypot(added.1), hidden.hypot(added.0));
-            expected = expected.hypot(added.1);
+            added_here = added.1;
         } else {
             self.counts.rescalings += 1;
         }
+        let own = (added_here / q).hypot(rounding.1 * self.divisions());
+        let (expected, shares) = self.channels.sum(&[(c.expected / q, c.shares), (own, 0)]);
         Ok(Shadow {
             level: c.level - self.width,
             scale: c.scale / q,
             product: false,
+            expected,
+            shares,
             worst: (worst / q).hypot(rounding.0 * self.divisions()),
             typical: (typical / q).hypot(rounding.1 * self.divisions()),
-            expected: (expected / q).hypot(rounding.1 * self.divisions()),
             hidden: (hidden / q).hypot(rounding.0 * self.divisions()),
             ..*c
         })
@@ -319,13 +365,15 @@ impl Machine for Simulator<'_> {
         let worst = own.noise.hypot(own.approximation) * size;
         let usual = (own.mean * self.average()).hypot(own.approximation) * size;
         let low = self.drop_to(c, params.entry_level().get())?;
+        let (expected, shares) = self.channels.sum(&[(low.expected / low.scale, low.shares), (usual, 0)]);
         self.capacity(Shadow {
             level: params.fresh_level().get(),
             scale,
             product: false,
             worst: (low.worst / low.scale + worst) * scale,
             typical: (low.typical / low.scale).hypot(usual) * scale,
-            expected: (low.expected / low.scale).hypot(usual) * scale,
+            expected: expected * scale,
+            shares,
             hidden: (low.hidden / low.scale + worst) * scale,
             ..low
         })
@@ -336,15 +384,7 @@ impl Machine for Simulator<'_> {
             list.push((at, inputs[0].scale));
         }
         let level = op.level * self.width;
-        let input = inputs.iter().fold(inputs[0], |a, c| Shadow {
-            worst: a.worst.max(c.worst),
-            typical: a.typical.max(c.typical),
-            expected: a.expected.max(c.expected),
-            hidden: a.hidden.max(c.hidden),
-            bound: a.bound.max(c.bound),
-            usual: a.usual.max(c.usual),
-            ..a
-        });
+        let input = self.joined(&inputs);
         let input = self.drop_to(&input, op.level)?;
         let q = self.step(op.level - 1);
         let rounding = self.rounding();
@@ -356,14 +396,16 @@ impl Machine for Simulator<'_> {
         self.counts.fold_rotations += work.folds;
         self.counts.rescalings += work.outputs * self.width;
         let (mut worst, mut typical, mut hidden) = (input.worst, input.typical, input.hidden);
-        let mut expected = input.expected;
+        let (mut expected, mut shares) = (input.expected, input.shares);
         if work.babies > 0 {
             let added = self.switching(level)?;
             worst = worst.hypot(added.0).hypot(rounding.0);
             hidden = hidden.hypot(added.0).hypot(rounding.0);
             typical = typical.hypot(added.1).hypot(rounding.1);
-            expected = expected.hypot(added.1).hypot(rounding.1);
+            (expected, shares) = self.channels.sum(&[(expected, shares), (added.1.hypot(rounding.1), 0)]);
         }
+        // What comes in, by channel of the result.
+        let (led, led_shares) = self.channels.through(&op.map, (expected, shares));
         let babies: Vec<i64> = op.rotations.inputs.iter().map(|x| x.1).filter(|b| *b != 0).collect();
         babies.into_iter().for_each(|b| self.rotation(b, level));
         let mut out = Vec::with_capacity(op.rotations.outputs.len());
@@ -400,6 +442,8 @@ impl Machine for Simulator<'_> {
             let gain = plain_scale / q;
             // Encoded weights are larger than the weights by their rounding.
             let encoded = op.norms.0 + terms as f64 * TAIL * encoding / plain_scale;
+            let all = [(led * gain, led_shares), (own[2].hypot(noise.rounding()), 0)];
+            let (expected, shares) = self.channels.sum(&all);
             out.push(Shadow {
                 level: level - self.width,
                 scale: input.scale * plain_scale / q,
@@ -408,7 +452,8 @@ impl Machine for Simulator<'_> {
                 product: false,
                 worst: op.norms.0 * gain * worst + own[0] + noise.rounding(),
                 typical: (op.norms.1 * gain * typical).hypot(own[1]).hypot(noise.rounding()),
-                expected: (op.norms.1 * gain * expected).hypot(own[2]).hypot(noise.rounding()),
+                expected,
+                shares,
                 hidden: encoded * gain * hidden + kept,
             });
         }
@@ -421,14 +466,17 @@ impl Machine for Simulator<'_> {
     }
 
     fn without_error(&mut self, c: &Shadow) -> Result<Shadow, PackedError> {
-        Ok(Shadow { worst: 0.0, typical: 0.0, expected: 0.0, hidden: 0.0, ..*c })
+        Ok(Shadow { worst: 0.0, typical: 0.0, expected: 0.0, hidden: 0.0, shares: 0, ..*c })
     }
     fn inherit(&mut self, c: Shadow, from: &Shadow, slope: Slope) -> Result<Shadow, PackedError> {
         let [most, usual] = [slope.bound, slope.usual].map(|s| s * c.scale / from.scale);
+        let parts = [(c.expected, c.shares), (usual * from.expected, from.shares)];
+        let (expected, shares) = self.channels.sum(&parts);
         self.capacity(Shadow {
             worst: c.worst + most * from.worst,
             typical: c.typical.hypot(most * from.typical),
-            expected: c.expected.hypot(usual * from.expected),
+            expected,
+            shares,
             hidden: c.hidden + most * from.hidden,
             ..c
         })

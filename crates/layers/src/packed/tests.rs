@@ -79,6 +79,15 @@ impl Builder {
         output
     }
 
+    /// A polynomial that was fitted to [-range, range].
+    pub(super) fn fitted(&mut self, input: usize, coefficients: &[f64], fit: f64) -> usize {
+        let output = self.polynomial(input, coefficients);
+        if let Some(StepSpec::Polynomial { range, .. }) = self.spec.steps.last_mut() {
+            *range = Some(fit);
+        }
+        output
+    }
+
     pub(super) fn add(&mut self, a: usize, b: usize) -> usize {
         let output = self.tensor(self.spec.tensors[a].shape.clone());
         let name = format!("add{}", self.spec.steps.len());
@@ -99,6 +108,27 @@ impl Builder {
         let name = format!("product{}", self.spec.steps.len());
         self.spec.steps.push(StepSpec::Multiply { name, inputs: [input, factor], output, constant: 0.01 });
         output
+    }
+
+    /// A channel of the last layer's results that is `factor` times as large.
+    pub(super) fn raise(&mut self, channel: usize, channels: usize, factor: f64) {
+        self.weights_of_last(|values| {
+            let row = values.len() / channels;
+            values[channel * row..(channel + 1) * row].iter_mut().for_each(|w| *w *= factor);
+        });
+    }
+
+    /// What the last layer, of 1x1 windows, reads of a channel counts `factor` times.
+    pub(super) fn read_less(&mut self, channel: usize, channels: usize, factor: f64) {
+        self.weights_of_last(|values| {
+            values.iter_mut().skip(channel).step_by(channels).for_each(|w| *w *= factor);
+        });
+    }
+
+    fn weights_of_last(&mut self, change: impl FnOnce(&mut Vec<f64>)) {
+        let Some(StepSpec::Linear { weights, .. }) = self.spec.steps.last() else { return };
+        let name = weights.clone();
+        change(self.arrays.get_mut(&name).unwrap());
     }
 
     /// The network with a product of two tensors at its end, if it is one.
