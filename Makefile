@@ -122,10 +122,11 @@ lint-rust:
 	$(if $(LINT_TESTS),,cargo clippy -p hushnet-masks -p hushnet-ring -p hushnet-python --no-deps --all-targets $(EXTENSION) --profile $(PROFILE) --locked -- -D warnings)
 	RUSTDOCFLAGS="-D warnings" cargo doc --workspace --exclude hushnet-masks --exclude hushnet-wasm --no-deps $(EXTENSION) --profile $(PROFILE) --locked
 
-# The browser's module, and its documents, as it is compiled for browsers. What it builds on warns there of what browsers do not need.
+# The browser's module, all that it is made of, and its documents, as they are compiled for browsers.
+WASM_CRATES := $(foreach crate,ring matmul rlwe layers mpc runtime wasm,-p hushnet-$(crate))
 lint-web: $(NEEDS_CARGO)
 	@if command -v rustup >/dev/null; then rustup target add wasm32-unknown-unknown 2>/dev/null; fi
-	$(SIMD128) cargo clippy -q -p hushnet-wasm --no-deps --lib $(WASM_BUILD) -- -D warnings
+	$(SIMD128) cargo clippy -q $(WASM_CRATES) --no-deps --lib $(WASM_BUILD) -- -D warnings
 	$(SIMD128) RUSTDOCFLAGS="-D warnings" cargo doc -q -p hushnet-wasm --no-deps $(WASM_BUILD)
 
 # `make fuzz-quick` checks the same where it builds.
@@ -217,13 +218,15 @@ web: $(BINDGEN) web/node_modules/.installed
 		cp web/dist/wasm/*.js web/dist/wasm/*.wasm $(SITE)/hushnet/wasm
 	@echo "== web/dist: $$(cat web/dist/*.js web/dist/wasm/*.js web/dist/wasm/*.wasm | gzip -9 | wc -c) bytes, gzipped"
 
+# Node 20 has relaxed SIMD behind a flag, which later ones have no more.
+RELAXED = $(shell node --v8-options | grep -o -m1 -e '--experimental-wasm-relaxed-simd')
 # The unit tests of hushnet-ring inside of WebAssembly, in Node: the kernels that pages run, against the portable definitions. Buffers' tests
 # start threads, which there are none of.
 web-kernels: $(NEEDS_CARGO)
 	@if command -v rustup >/dev/null; then rustup target add wasm32-wasip1 2>/dev/null || true; fi
 	@if [ -d "$$(rustc --print target-libdir --target wasm32-wasip1)" ]; then \
 		CARGO_TARGET_WASM32_WASIP1_RUSTFLAGS="-C target-feature=+simd128" \
-		CARGO_TARGET_WASM32_WASIP1_RUNNER="node --no-warnings $(abspath web/test/wasi.mjs)" \
+		CARGO_TARGET_WASM32_WASIP1_RUNNER="node --no-warnings $(RELAXED) $(abspath web/test/wasi.mjs)" \
 		cargo test -q -p hushnet-ring --lib --target wasm32-wasip1 --profile $(PROFILE) --locked $(call level,1,ring) -- --test-threads 1 --skip rns::buffer; \
 	else echo "== no standard library for wasm32-wasip1, and rustup brings none here: tests of the ring inside of WebAssembly are left out"; fi
 

@@ -6,7 +6,9 @@ is the part of the page's worker, which computes: the rest is the browser's comp
 passed, the server's work included. ``set_up`` opens a session and runs one input, the browser's compiling of the module
 included; ``early`` is one of the next five inputs, while the browser still compiles what it finds to be used often;
 ``run`` is one input after :data:`WARM` more, fewer where they are long. Processor seconds of a browser come in
-hundredths, so inputs are timed many at a time.
+hundredths, so inputs are timed many at a time. ``native_paths`` are processor seconds of ``run`` of native clients that
+are held to lesser instruction sets (``HUSHNET_SIMD``), ``ratio_paths`` the browser's over them: vectors of a page have
+128 bits and no product of whole words.
 """
 
 from __future__ import annotations
@@ -18,6 +20,7 @@ import math
 import os
 import resource
 import statistics
+import subprocess
 import sys
 import tempfile
 import time
@@ -42,6 +45,8 @@ CASES: dict[str, tuple[str, dict[str, Any], int]] = {
     "two-party, one image": ("cryptonets-relu", {"trust": "two-party"}, 1),
     "non-interactive, one image": ("cryptonets-square", {"trust": "non-interactive", "batch": 1}, 1),
 }
+# Instruction sets that the native client is held to beside its own.
+PATHS = ("avx2", "portable")
 
 
 Clocks = dict[str, Callable[[], float]]
@@ -90,10 +95,26 @@ def native(url: str, x: np.ndarray) -> dict[str, Any]:
     return {"set_up": set_up, "early": found["early"], "run": found["run"], "simd": trace["simd"]}
 
 
+def held_to(path: str, url: str, x: np.ndarray) -> dict[str, Any] | None:
+    """:func:`native` in a process that may use no more than an instruction set; nothing where it has less."""
+    with tempfile.TemporaryDirectory() as folder:
+        np.save(file := Path(folder) / "x.npy", x)
+        command = [sys.executable, "-m", "tests.browser_speed", "--native", url, str(file)]
+        environment = os.environ | {"HUSHNET_SIMD": path}
+        done = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
+    if done.returncode:
+        assert "HUSHNET_SIMD" in done.stderr, done.stderr
+        return None
+    return dict(json.loads(done.stdout))
+
+
 def browser(page_url: str, x: np.ndarray) -> dict[str, Any]:
     """The client of a page: images are drawn in the page, since their values do not change what is computed."""
     with Page(page_url) as page:
         page.wait("document.querySelector('#ways button')")
+        # A browser that is asked for its traffic writes every frame into a message to who asked: several times what
+        # sending it takes.
+        page.call("Network.disable")
         page.value(
             "(async () => { window.client = await import('/hushnet/index.js');"
             f"const data = Float32Array.from({{ length: {x.size} }}, (_, i) => (i * 37 % 101) / 101);"
@@ -107,7 +128,9 @@ def browser(page_url: str, x: np.ndarray) -> dict[str, Any]:
         again = "(async () => {{ for (let i = 0; i < {}; i++) await session.infer(given); }})()"
         times = timed(clocks, lambda count: page.value(again.format(count)))
         isolated = page.value("crossOriginIsolated")
-        return {"set_up": set_up, **times, "browser": page.version(), "isolated": isolated, "threads": 1}
+        simd = page.value("session.infer(given).then((answer) => answer.trace.simd)")
+        about = {"browser": page.version(), "isolated": isolated, "threads": 1, "simd": simd}
+        return {"set_up": set_up, **times, **about}
 
 
 def row(name: str) -> dict[str, Any]:
@@ -118,12 +141,26 @@ def row(name: str) -> dict[str, Any]:
     x = np.resize(test, (count, *test.shape[1:])).astype(np.float32)
     with tempfile.TemporaryDirectory() as folder, served(Path(folder), model, "--threads", "1") as told:
         here, there = native(told["url"], x), browser(told["page"], x)
+        found = {path: held_to(path, told["url"], x) for path in PATHS}
     ratios = {
         f"{part}_{clock}": round(there[part][clock] / here[part][theirs], 2)
         for part in ("set_up", "early", "run")
         for clock, theirs in (("processor", "processor"), ("worker", "processor"), ("wall", "wall"))
     }
-    return {"case": name, "native": here, "browser": there, "ratio": ratios, "load": round(os.getloadavg()[0], 1)}
+    paths = {path: told["run"]["processor"] for path, told in found.items() if told}
+    ratio_paths = {
+        path: {clock: round(there["run"][clock] / seconds, 2) for clock in ("processor", "worker")}
+        for path, seconds in paths.items()
+    }
+    return {
+        "case": name,
+        "native": here,
+        "browser": there,
+        "ratio": ratios,
+        "native_paths": paths,
+        "ratio_paths": ratio_paths,
+        "load": round(os.getloadavg()[0], 1),
+    }
 
 
 def downloaded() -> int:
@@ -136,10 +173,17 @@ def main() -> int:
     """Prints a JSON object for every case, and the package's size."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("cases", nargs="*", default=list(CASES), help=f"of {', '.join(CASES)}")
+    parser.add_argument("--json", action="store_true", help="prints JSON, as without it")
+    parser.add_argument("--native", nargs=2, metavar=("URL", "FILE"), help="only the native client on inputs of a file")
+    arguments = parser.parse_args()
+    if arguments.native:
+        url, file = arguments.native
+        print(json.dumps(native(url, np.load(file))))
+        return 0
     if not program():
         print("there is no Chromium on PATH", file=sys.stderr)
         return 1
-    for name in parser.parse_args().cases:
+    for name in arguments.cases:
         print(json.dumps(row(name)), flush=True)
     print(json.dumps({"gzipped": downloaded()}))
     return 0

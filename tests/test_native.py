@@ -225,7 +225,7 @@ def test_waiting_ends_on_interrupt() -> None:
 
 
 def test_simd_and_threads(plan: _native.Plan) -> None:
-    assert _native.simd() in ("portable", "neon", "avx2", "avx512", "ifma", "vnni", "amx")
+    assert _native.simd() in ("portable", "neon", "relaxed", "avx2", "avx512", "ifma", "vnni", "amx")
     assert _native.max_modulus_bits(2048) == 53 and _native.max_modulus_bits(2047) is None
     x = _images(4)
     try:

@@ -1,6 +1,6 @@
 // Hushnet's client for pages and for Node: inputs and keys stay in a worker, the server sees ciphertexts, shares and shapes.
 
-import { mailbox, Writer } from "./mailbox.js";
+import { mailbox, Receiver, Writer } from "./mailbox.js";
 import type { Output, Progress, Reply, Request, Tensor } from "./messages.js";
 import { program, spawn, type Thread } from "./thread.js";
 
@@ -85,16 +85,21 @@ export class Session {
   readonly #thread: Thread;
   readonly #socket: Socket;
   readonly #mail: Writer;
+  readonly #out: Receiver;
+  /** Whether the socket may read what it is to send after `send` has returned. */
+  readonly #keeps: boolean;
   #pending: Pending | undefined;
   #progress: ((progress: Progress) => void) | undefined;
   #sent = 0;
   #received = 0;
   #open = true;
 
-  private constructor(thread: Thread, socket: Socket, shared: SharedArrayBuffer) {
+  private constructor(thread: Thread, socket: Socket, shared: SharedArrayBuffer, keeps: boolean) {
     this.#thread = thread;
     this.#socket = socket;
     this.#mail = new Writer(shared);
+    this.#out = new Receiver(shared);
+    this.#keeps = keeps;
     thread.listen((reply: Reply) => this.#take(reply), (error) => this.#fail(new HushnetError("InternalError", error.message)));
     socket.onmessage = (event: { data: ArrayBuffer | string }) => this.#arrived(event.data);
     socket.onclose = () => this.#mail.close();
@@ -120,7 +125,7 @@ export class Session {
       socket.close();
       throw error;
     }
-    const session = new Session(thread, socket, shared);
+    const session = new Session(thread, socket, shared, options.socket !== undefined);
     const { model = "", token = "", allowInsecure = false, memory = 3 * 2 ** 30 } = options;
     try {
       const reply = await session.#ask({ kind: "open", module, shared, model, token, allowInsecure, memory });
@@ -146,7 +151,9 @@ export class Session {
   /** Runs the network. Inputs by name, each of shape [images, ...]; the one input of a network may be given without its name. */
   async infer(inputs: Tensor | Readonly<Record<string, Tensor>>, progress?: (progress: Progress) => void): Promise<Answer> {
     this.#progress = progress;
-    const reply = await this.#ask({ kind: "infer", inputs: this.#named(inputs) });
+    // One copy, which moves to the worker: a message that is not moved would be copied twice.
+    const given = this.#named(inputs).map(({ name, tensor: { shape, data } }) => ({ name, tensor: { shape, data: copied(data) } }));
+    const reply = await this.#ask({ kind: "infer", inputs: given }, given.map(({ tensor }) => tensor.data.buffer));
     if (reply.kind !== "answer") throw new HushnetError("InternalError", `the worker answers with ${reply.kind}`);
     const outputs = Object.fromEntries(reply.outputs.map((o) => [o.name, o.output]));
     return { outputs, outOfRange: reply.outOfRange, trace: JSON.parse(reply.trace) };
@@ -172,12 +179,12 @@ export class Session {
     return Object.entries(inputs).map(([name, tensor]) => ({ name, tensor }));
   }
 
-  #ask(request: Request): Promise<Reply> {
+  #ask(request: Request, transfer: ArrayBuffer[] = []): Promise<Reply> {
     if (!this.#open) return Promise.reject(new HushnetError("TransportError", "the session is closed"));
     if (this.#pending) return Promise.reject(new HushnetError("TransportError", "the session is in use by another call"));
     return new Promise((resolve, reject) => {
       this.#pending = { resolve, reject };
-      this.#thread.post(request);
+      this.#thread.post(request, transfer);
     });
   }
 
@@ -190,10 +197,14 @@ export class Session {
 
   #take(reply: Reply): void {
     switch (reply.kind) {
-      case "send":
-        this.#sent += reply.bytes.length;
-        this.#socket.send(reply.bytes);
+      case "send": {
+        const message = this.#out.take(reply.piece);
+        if (message === undefined) break;
+        this.#sent += message.length;
+        // The platform's socket has copied a message when it returns.
+        this.#socket.send(this.#keeps ? message.slice() : message);
         break;
+      }
       case "want":
         this.#mail.want(reply.limit);
         break;
@@ -231,6 +242,10 @@ export class Session {
     this.#socket.close();
     this.#thread.stop();
   }
+}
+
+function copied(data: Tensor["data"]): Float32Array<ArrayBuffer> | Float64Array<ArrayBuffer> {
+  return data instanceof Float32Array ? new Float32Array(data) : Float64Array.from(data);
 }
 
 function isTensor(value: object): value is Tensor {

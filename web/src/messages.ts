@@ -1,5 +1,7 @@
 // What the page and the worker tell each other. No message holds a key: keys are in the worker's WebAssembly memory alone.
 
+import type { Piece } from "./mailbox.js";
+
 /** An input: numbers in row-major order, images along the first axis. */
 export interface Tensor {
   readonly shape: readonly number[];
@@ -32,7 +34,7 @@ export type Request =
 
 /** What the worker tells the page. */
 export type Reply =
-  | { kind: "send"; bytes: Uint8Array<ArrayBuffer> }
+  | { kind: "send"; piece: Piece }
   | { kind: "want"; limit: number }
   | { kind: "more" }
   | { kind: "progress"; progress: Progress }

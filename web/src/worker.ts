@@ -1,6 +1,6 @@
 // The worker: runs the client, and is the only place that knows keys.
 
-import { Reader } from "./mailbox.js";
+import { Reader, Sender } from "./mailbox.js";
 import type { Reply, Request } from "./messages.js";
 import { initSync, Inputs, Session } from "./wasm/hushnet_wasm.js";
 
@@ -34,13 +34,16 @@ let session: Session | undefined;
 /** What the client calls; crates/wasm/src/host.rs declares it. */
 function host(shared: SharedArrayBuffer): object {
   const reader = new Reader(shared);
+  const sender = new Sender(shared);
   return {
     send(bytes: Uint8Array): void {
-      const copy = new Uint8Array(bytes);
-      post({ kind: "send", bytes: copy }, [copy.buffer]);
+      sender.send(bytes, (piece) => post({ kind: "send", piece }, []));
     },
-    receive(limit: number): Uint8Array | undefined {
-      return reader.read((more) => post(more ? { kind: "more" } : { kind: "want", limit }, []));
+    receive(limit: number): number {
+      return reader.next(() => post({ kind: "want", limit }, []));
+    },
+    take(frame: Uint8Array): void {
+      reader.take(frame, () => post({ kind: "more" }, []));
     },
     progress(stage: string, index: number, stages: number, done: number, parts: number): void {
       post({ kind: "progress", progress: { stage, index, stages, done, parts } }, []);

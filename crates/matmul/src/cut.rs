@@ -3,10 +3,13 @@
 //! What a convolution needs: every input is read by as many products as it lies under kernel positions, and cutting is a good part of a
 //! product with few outputs.
 
+#[cfg(target_arch = "x86_64")]
 use crate::limbs::Lane;
+#[cfg(target_arch = "x86_64")]
 use crate::{Kernel, MatmulError};
 
 /// Words of a strip.
+#[cfg(target_arch = "x86_64")]
 const STRIP: usize = 8;
 
 /// Rows in the order that [`Kernel::Madd`] reads: `[strip of eight words][row][half]`, vectors of 32 bytes. Element `2 i + h` of half `l` has
@@ -14,6 +17,7 @@ const STRIP: usize = 8;
 /// zero digits. Reused from product to product.
 #[derive(Default)]
 pub struct Cut {
+    #[cfg(target_arch = "x86_64")]
     lanes: Vec<Lane>,
     rows: usize,
     words: usize,
@@ -46,11 +50,13 @@ impl Cut {
     }
 
     /// Vectors of a strip, filled up to whole lanes.
+    #[cfg(target_arch = "x86_64")]
     fn strip_vectors(&self) -> usize {
         ((self.rows + 1) * self.halves).next_multiple_of(2)
     }
 
     /// Cuts rows of words below 2^32 (`halves` 1) or 2^64 (2).
+    #[cfg(target_arch = "x86_64")]
     pub(crate) fn set(&mut self, rows: &[&[u64]], halves: usize) -> Result<(), MatmulError> {
         Kernel::Madd.check(64)?;
         let words = rows.first().map_or(0, |r| r.len());
@@ -64,7 +70,6 @@ impl Cut {
             self.lanes.clear();
             self.lanes.resize(words.div_ceil(STRIP) * strip / 2, Lane::ZERO);
         }
-        #[cfg(target_arch = "x86_64")]
         crate::kernels::madd::cut(rows, halves, strip, &mut self.lanes);
         Ok(())
     }

@@ -137,7 +137,7 @@ impl Kernel {
     #[must_use]
     pub fn whole_words(isa: Isa, modulus_bits: u32) -> Self {
         match isa.usable() {
-            Isa::Portable => Kernel::Portable,
+            Isa::Portable | Isa::Relaxed => Kernel::Portable,
             Isa::Neon => Kernel::Neon,
             Isa::Avx2 => Kernel::Avx2,
             Isa::Ifma | Isa::Vnni | Isa::Amx if modulus_bits <= 52 => Kernel::Ifma,

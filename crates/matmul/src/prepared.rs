@@ -48,6 +48,7 @@ impl Gather {
 
 /// What outputs begin with, as the kernel takes it; made by [`Prepared::starts`].
 pub struct Starts {
+    #[cfg(target_arch = "x86_64")]
     words: Vec<u64>,
 }
 
@@ -258,6 +259,7 @@ impl Prepared {
     ///
     /// # Errors
     /// [`MatmulError::WrongInput`] when the kernel reads no cuts; [`MatmulError::Length`] for rows of different lengths.
+    #[cfg_attr(not(target_arch = "x86_64"), allow(unused_variables))]
     pub fn cut(&self, rows: &[&[u64]], cut: &mut Cut) -> Result<(), MatmulError> {
         match &self.panel {
             #[cfg(target_arch = "x86_64")]
@@ -296,9 +298,16 @@ impl Prepared {
         if !start.is_empty() && start.len() != self.m {
             expect("constants", self.m * positions, start.len())?;
         }
+        Ok(Starts {
+            #[cfg(target_arch = "x86_64")]
+            words: self.prepared_starts(gather, start),
+        })
+    }
+
+    #[cfg(target_arch = "x86_64")]
+    fn prepared_starts(&self, gather: &Gather, start: &[u64]) -> Vec<u64> {
         let each = start.len() / self.m;
         let mut words = Vec::new();
-        #[cfg(target_arch = "x86_64")]
         if let Panel::Pairs(p) = &self.panel {
             for (at, position) in gather.positions.iter().enumerate() {
                 let own = |m: usize| match each {
@@ -309,8 +318,7 @@ impl Prepared {
                 position.constants(p, own, &mut words);
             }
         }
-        let _ = each;
-        Ok(Starts { words })
+        words
     }
 
     fn check_gather(&self, gather: &Gather) -> Result<(), MatmulError> {
@@ -405,6 +413,8 @@ impl Prepared {
     }
 
     /// What a segment advances the index of weights by.
+    // Elsewhere one variant is left.
+    #[cfg_attr(not(target_arch = "x86_64"), allow(clippy::match_wildcard_for_single_variants))]
     fn weights_of(&self, layout: &Layout) -> usize {
         match self.panel {
             Panel::Tiles(_) => layout.quads().div_ceil(TILE_QUADS),

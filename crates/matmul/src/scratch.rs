@@ -6,8 +6,10 @@ use crate::limbs::Lane;
 #[derive(Default)]
 pub struct Scratch {
     /// Copies of columns, and where they are.
+    #[cfg(any(target_arch = "x86_64", target_arch = "aarch64"))]
     pub(crate) words: (Vec<Lane>, Vec<(*const u64, usize)>),
     /// Columns that are not padding.
+    #[cfg(any(target_arch = "x86_64", target_arch = "aarch64"))]
     pub(crate) columns: Vec<(*const u64, usize)>,
     /// Packed limbs.
     pub(crate) limbs: Vec<Lane>,
@@ -16,6 +18,7 @@ pub struct Scratch {
     /// Stored accumulator tiles.
     pub(crate) accumulators: Vec<Lane>,
     /// What outputs begin with.
+    #[cfg(target_arch = "x86_64")]
     pub(crate) constants: Vec<u64>,
 }
 

@@ -1,5 +1,5 @@
-//! ChaCha with twelve rounds (Bernstein, "ChaCha, a variant of Salsa20", 2008), four blocks at a time: the generator of what one party alone
-//! knows, where AES has no instructions. Twelve rounds and a key of 256 bits are what the standard generator of Rust's `rand` has; the best
+//! ChaCha with twelve rounds (Bernstein, "ChaCha, a variant of Salsa20", 2008), four blocks at a time: the generator where AES has no
+//! instructions. Twelve rounds and a key of 256 bits are what the standard generator of Rust's `rand` has; the best
 //! attack known reaches between seven and eight. Constant time: additions, exclusive ors, fixed rotations.
 
 use zeroize::Zeroize;

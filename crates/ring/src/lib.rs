@@ -10,7 +10,6 @@ pub mod aes128;
 pub mod aligned;
 #[cfg(any(test, all(target_arch = "wasm32", target_feature = "simd128")))]
 mod bitslice;
-#[cfg(any(test, target_family = "wasm"))]
 mod chacha;
 pub mod clock;
 #[cfg(any(test, target_family = "wasm"))]

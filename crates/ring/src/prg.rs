@@ -1,9 +1,8 @@
-//! AES-128 in counter mode: the random generator of keys and errors, and the public masks.
+//! Random generators of keys and errors, and the public masks: AES-128 in counter mode, and ChaCha for browsers.
 
 #![allow(unsafe_code)]
 
 use crate::aes128::{self, Aes128};
-#[cfg(target_family = "wasm")]
 use crate::chacha::ChaCha;
 use crate::error::expect_bits;
 use crate::ledger;
@@ -15,12 +14,17 @@ use zeroize::Zeroize;
 /// Blocks of bytes made in one go.
 const BULK: usize = 32;
 
+/// Key of the generator of what one party alone draws.
+#[cfg(target_family = "wasm")]
+type OwnKey = [u8; 32];
+#[cfg(not(target_family = "wasm"))]
+type OwnKey = [u8; 16];
+
 /// A keyed AES-128.
 enum Cipher {
     /// For every machine.
     Portable(Box<Aes128>),
-    /// What nobody makes again, where AES has no instructions.
-    #[cfg(target_family = "wasm")]
+    /// Where AES has no instructions, and for what such a machine has sent.
     ChaCha(ChaCha),
     /// Only where the processor has AVX-512 and VAES.
     #[cfg(target_arch = "x86_64")]
@@ -57,7 +61,6 @@ impl Cipher {
     fn keystream(&self, blocks: Blocks, mask: u64, out: &mut [u64]) {
         match self {
             Cipher::Portable(cipher) => aes128::keystream(cipher, blocks, mask, out),
-            #[cfg(target_family = "wasm")]
             Cipher::ChaCha(c) => {
                 c.keystream(blocks.first[0] / 4, out);
                 if mask != u64::MAX {
@@ -92,27 +95,39 @@ impl Prg {
     /// # Errors
     /// [`RingError::Entropy`] when the operating system has no randomness to give.
     pub fn from_os() -> Result<Self, RingError> {
-        #[cfg(target_family = "wasm")]
-        {
-            let mut key = [0; 32];
-            getrandom::fill(&mut key).map_err(|e| RingError::Entropy(e.to_string()))?;
-            let cipher = Cipher::ChaCha(ChaCha::new(&key));
-            let stream = ledger::Stream::new(ledger::GENERATOR, &key);
-            key.zeroize();
-            Ok(Self { cipher, counter: 0, isa: simd::isa(), stream })
-        }
-        #[cfg(not(target_family = "wasm"))]
-        Self::from_entropy()
+        let mut key = OwnKey::default();
+        getrandom::fill(&mut key).map_err(|e| RingError::Entropy(e.to_string()))?;
+        ledger::bytes(ledger::ENTROPY, &mut key);
+        Ok(Self::of_own_key(&mut key))
     }
 
-    #[cfg(not(target_family = "wasm"))]
-    fn from_entropy() -> Result<Self, RingError> {
-        let mut seed = [0; 16];
-        getrandom::fill(&mut seed).map_err(|e| RingError::Entropy(e.to_string()))?;
-        ledger::bytes(ledger::ENTROPY, &mut seed);
-        let prg = Self::from_seed(seed);
-        seed.zeroize();
-        Ok(prg)
+    /// A generator for this party alone, keyed from the stream of this one; the key is recorded as `kind`.
+    #[must_use]
+    pub fn fork(&mut self, kind: ledger::Kind) -> Self {
+        let mut key = OwnKey::default();
+        self.fill_bytes(&mut key);
+        ledger::bytes(kind, &mut key);
+        Self::of_own_key(&mut key)
+    }
+
+    /// What no other party makes: the target's fastest generator. The key is wiped.
+    fn of_own_key(key: &mut OwnKey) -> Self {
+        #[cfg(target_family = "wasm")]
+        let prg = Self::chacha(*key);
+        #[cfg(not(target_family = "wasm"))]
+        let prg = Self::from_seed(*key);
+        key.zeroize();
+        prg
+    }
+
+    /// ChaCha with twelve rounds under a key: block `i` of its stream, 64 bytes, is that of the counter `i`, the nonce being 0. As
+    /// [`Self::from_seed`], a key must never serve twice for secrets.
+    #[must_use]
+    pub fn chacha(mut key: [u8; 32]) -> Self {
+        let cipher = Cipher::ChaCha(ChaCha::new(&key));
+        let stream = ledger::Stream::new(ledger::GENERATOR, &key);
+        key.zeroize();
+        Self { cipher, counter: 0, isa: simd::isa(), stream }
     }
 
     /// With a given seed: for tests, and for deriving streams from a seed that is itself random.
@@ -137,6 +152,12 @@ impl Prg {
     pub fn untracked(mut self) -> Self {
         self.stream.rename(None);
         self
+    }
+
+    /// Whether it is ChaCha, which is faster where AES has no instructions.
+    #[must_use]
+    pub fn is_chacha(&self) -> bool {
+        matches!(self.cipher, Cipher::ChaCha(_))
     }
 
     /// The instruction set that samplers on this generator use.
@@ -167,7 +188,6 @@ impl Prg {
     /// The next `count` counter blocks, which are then used up.
     fn take_blocks(&mut self, count: usize) -> Blocks {
         // A block of ChaCha is four of AES.
-        #[cfg(target_family = "wasm")]
         let count = if matches!(self.cipher, Cipher::ChaCha(_)) { count.next_multiple_of(4) } else { count };
         let first = self.counter;
         self.counter = first.wrapping_add(count as u64);
@@ -178,14 +198,14 @@ impl Prg {
     /// Runs the vector sampler where there is one; whether it did.
     pub(crate) fn add_errors(&mut self, _words: &mut [u64], _blocks: usize) -> bool {
         #[cfg(target_arch = "x86_64")]
-        if !matches!(self.cipher, Cipher::Portable(_)) {
+        if !matches!(self.cipher, Cipher::Portable(_) | Cipher::ChaCha(_)) {
             let blocks = self.take_blocks(_blocks);
             match &self.cipher {
                 // SAFETY: this variant exists only for `Isa::Ifma`, which includes all that is needed.
                 Cipher::Vaes(s) => unsafe { vaes::centred_binomial_add(s, blocks, _words) },
                 // SAFETY: this variant exists only where the processor has AVX2 and VAES.
                 Cipher::Narrow(s) => unsafe { vaes::narrow::centred_binomial_add(s, blocks, _words) },
-                Cipher::Portable(_) => {}
+                Cipher::Portable(_) | Cipher::ChaCha(_) => {}
             }
             return true;
         }
@@ -353,6 +373,41 @@ mod tests {
         let mut other = [0; 16];
         Prg::from_os().unwrap().fill_bytes(&mut other);
         assert_ne!(other, [0; 16]);
+    }
+
+    /// The stream of ChaCha (its vectors: `chacha`), whatever is asked at a time, and samplers on it, which have no vectors of their own.
+    #[test]
+    fn chacha_is_a_generator_as_the_others_are() {
+        let key = std::array::from_fn(|i| 3 * i as u8);
+        let mut whole = [0; 64];
+        ChaCha::new(&key).keystream(0, &mut whole);
+        let mut prg = Prg::chacha(key);
+        for (start, len) in [(0, 3), (8, 8), (16, 9), (32, 32)] {
+            let mut part = vec![0; len];
+            prg.fill_words(&mut part);
+            assert_eq!(part, whole[start..start + len]);
+        }
+        let (mut a, mut b) = (vec![0; 100], vec![0; 100]);
+        crate::sample::centred_binomial_add(&mut Prg::chacha(key), &mut a);
+        let mut words = vec![0; 4 * 24];
+        ChaCha::new(&key).keystream(0, &mut words);
+        for (words, samples) in words.chunks(24).zip(b.chunks_mut(32)) {
+            crate::kernels::add_coins(Isa::Portable, &words.try_into().unwrap(), samples);
+        }
+        assert_eq!(a, b);
+    }
+
+    #[test]
+    fn forks_are_of_their_own_and_leave_the_stream() {
+        let mut prg = Prg::from_os().unwrap();
+        let mut seen = std::collections::HashSet::new();
+        for _ in 0..20 {
+            let mut words = [0; 9];
+            prg.fork(ledger::GENERATOR).fill_words(&mut words);
+            assert!(words.into_iter().all(|w| seen.insert(w)));
+            prg.fill_words(&mut words);
+            assert!(words.into_iter().all(|w| seen.insert(w)));
+        }
     }
 
     /// Whatever generator the target has for it: no word of a request comes again in a later one, whatever their lengths.

@@ -1,18 +1,21 @@
 //! Which instruction sets this process uses, decided once.
 //!
-//! `HUSHNET_SIMD` = `portable | neon | avx2 | avx512 | ifma | vnni | amx` lowers the choice.
+//! `HUSHNET_SIMD` = `portable | neon | relaxed | avx2 | avx512 | ifma | vnni | amx` lowers the choice.
 #![allow(unsafe_code)]
 
 use crate::RingError;
 use std::sync::OnceLock;
 
-/// Instruction sets, weakest first. On x86-64 each contains the ones before it, but [`Isa::Neon`], which ARM alone has beside plain Rust.
+/// Instruction sets, weakest first. On x86-64 each contains the ones before it, but [`Isa::Neon`] and [`Isa::Relaxed`], which ARM and WebAssembly
+/// alone have beside plain Rust.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Isa {
     /// Plain Rust.
     Portable,
     /// 128-bit vectors of 64-bit ARM.
     Neon,
+    /// Relaxed SIMD of WebAssembly, where its products and sums are rounded once.
+    Relaxed,
     /// AVX2, FMA and POPCNT.
     Avx2,
     /// AVX-512 F, BW, DQ, VL, CD.
@@ -27,8 +30,8 @@ pub enum Isa {
 
 impl Isa {
     /// All of them, weakest first.
-    pub const ALL: [Isa; 7] =
-        [Isa::Portable, Isa::Neon, Isa::Avx2, Isa::Avx512, Isa::Ifma, Isa::Vnni, Isa::Amx];
+    pub const ALL: [Isa; 8] =
+        [Isa::Portable, Isa::Neon, Isa::Relaxed, Isa::Avx2, Isa::Avx512, Isa::Ifma, Isa::Vnni, Isa::Amx];
 
     /// The name that `HUSHNET_SIMD` takes.
     #[must_use]
@@ -36,6 +39,7 @@ impl Isa {
         match self {
             Isa::Portable => "portable",
             Isa::Neon => "neon",
+            Isa::Relaxed => "relaxed",
             Isa::Avx2 => "avx2",
             Isa::Avx512 => "avx512",
             Isa::Ifma => "ifma",
@@ -60,7 +64,7 @@ impl Isa {
     /// Whether a machine with this best instruction set has another one, too.
     #[inline]
     fn has(self, other: Isa) -> bool {
-        other == Isa::Portable || other == self || other < self && other != Isa::Neon && self != Isa::Neon
+        other == Isa::Portable || other == self || other < self && other >= Isa::Avx2
     }
 }
 
@@ -129,9 +133,37 @@ pub fn isa() -> Isa {
     }
 }
 
-#[cfg(not(any(target_arch = "x86_64", target_arch = "aarch64")))]
+#[cfg(not(any(target_arch = "x86_64", target_arch = "aarch64", target_family = "wasm")))]
 fn detect() -> Isa {
     Isa::Portable
+}
+
+#[cfg(target_family = "wasm")]
+fn detect() -> Isa {
+    // SAFETY: where the engine has no such instruction, another one with the same operands stands in its place (web/bindgen).
+    if unsafe { fuses() } {
+        Isa::Relaxed
+    } else {
+        Isa::Portable
+    }
+}
+
+/// Whether a relaxed product and sum is rounded once, which the specification leaves to the engine, once for all. The square of `1 + 2^-30` less
+/// `1 + 2^-29` is `2^-60` then, and 0 with two roundings. What stands for the instruction where there is none (`v128.bitselect`) gives the first operand
+/// here, since the second is the same.
+///
+/// # Safety
+/// Needs the instruction, or what stands for it.
+#[cfg(target_family = "wasm")]
+#[target_feature(enable = "simd128,relaxed-simd")]
+unsafe fn fuses() -> bool {
+    use std::arch::wasm32::{f64x2_extract_lane, f64x2_relaxed_madd, f64x2_relaxed_nmadd, f64x2_splat};
+    use std::hint::black_box;
+    const UNIT: f64 = 1.0 / (1u64 << 30) as f64;
+    let (x, square) = black_box((f64x2_splat(1.0 + UNIT), 1.0 + 2.0 * UNIT));
+    let sum = f64x2_relaxed_madd(x, x, f64x2_splat(-square));
+    let difference = f64x2_relaxed_nmadd(x, x, f64x2_splat(square));
+    [f64x2_extract_lane::<0>(sum), -f64x2_extract_lane::<0>(difference)] == [UNIT * UNIT; 2]
 }
 
 #[cfg(target_arch = "aarch64")]
@@ -231,7 +263,10 @@ mod tests {
             Err(RingError::MissingIsa { wanted: "amx", available: "avx2" })
         );
         assert_eq!(choose(Some("neon"), Isa::Neon), Ok(Isa::Neon));
-        for (wanted, available) in [("neon", Isa::Amx), ("avx2", Isa::Neon)] {
+        assert_eq!(choose(Some("portable"), Isa::Relaxed), Ok(Isa::Portable));
+        for (wanted, available) in
+            [("neon", Isa::Amx), ("avx2", Isa::Neon), ("neon", Isa::Relaxed), ("relaxed", Isa::Amx)]
+        {
             let refused = RingError::MissingIsa { wanted, available: available.name() };
             assert_eq!(choose(Some(wanted), available), Err(refused));
         }
@@ -240,14 +275,26 @@ mod tests {
         assert!(available().contains(&Isa::Portable));
     }
 
+    /// Otherwise its kernels would not be tested: `make web-kernels` has engines and processors with it.
+    #[cfg(target_family = "wasm")]
+    #[test]
+    fn steps_of_relaxed_simd_are_rounded_once_here() {
+        assert_eq!(detected(), Isa::Relaxed);
+    }
+
     #[test]
     fn what_tests_run_through_and_what_they_leave_out_are_all() {
         let mut all = [available(), left_out()].concat();
         all.sort_unstable();
         assert_eq!(all, Isa::ALL);
-        assert_eq!(lacking(Isa::Avx2), [Isa::Neon, Isa::Avx512, Isa::Ifma, Isa::Vnni, Isa::Amx]);
-        assert_eq!(lacking(Isa::Neon), [Isa::Avx2, Isa::Avx512, Isa::Ifma, Isa::Vnni, Isa::Amx]);
-        assert_eq!(lacking(Isa::Amx), [Isa::Neon]);
+        assert_eq!(
+            lacking(Isa::Avx2),
+            [Isa::Neon, Isa::Relaxed, Isa::Avx512, Isa::Ifma, Isa::Vnni, Isa::Amx]
+        );
+        for (best, other) in [(Isa::Neon, Isa::Relaxed), (Isa::Relaxed, Isa::Neon)] {
+            assert_eq!(lacking(best), [other, Isa::Avx2, Isa::Avx512, Isa::Ifma, Isa::Vnni, Isa::Amx]);
+        }
+        assert_eq!(lacking(Isa::Amx), [Isa::Neon, Isa::Relaxed]);
         assert!(Isa::ALL.into_iter().all(|i| available().contains(&i.usable())));
     }
 }

@@ -10,9 +10,13 @@ extern "C" {
     #[wasm_bindgen(catch, js_namespace = hushnetHost, js_name = send)]
     fn host_send(bytes: &[u8]) -> Result<(), JsValue>;
 
-    /// Waits; nothing when the connection is closed.
+    /// Waits for a frame; its bytes, or a negative number when the connection is closed.
     #[wasm_bindgen(catch, js_namespace = hushnetHost, js_name = receive)]
-    fn host_receive(limit: f64) -> Result<Option<Vec<u8>>, JsValue>;
+    fn host_receive(limit: f64) -> Result<f64, JsValue>;
+
+    /// Writes the frame that came, all of it, where it is read: into this module's memory.
+    #[wasm_bindgen(catch, js_namespace = hushnetHost, js_name = take)]
+    fn host_take(frame: &mut [u8]) -> Result<(), JsValue>;
 
     #[wasm_bindgen(catch, js_namespace = hushnetHost, js_name = progress)]
     fn host_progress(stage: &str, index: u32, stages: u32, done: u32, parts: u32) -> Result<(), JsValue>;
@@ -48,12 +52,17 @@ impl Channel for HostChannel {
     }
 
     fn recv(&mut self) -> Result<Frame, Error> {
-        let bytes = host_receive(self.limit as f64).map_err(|e| failed(&e))?.ok_or(TransportError::Closed)?;
-        self.traffic.received += bytes.len() as u64;
-        if bytes.len() > self.limit {
-            let (got, limit) = (bytes.len() as u64, self.limit as u64);
+        let got = host_receive(self.limit as f64).map_err(|e| failed(&e))?;
+        if got < 0.0 {
+            return Err(TransportError::Closed.into());
+        }
+        let (got, limit) = (got as u64, self.limit as u64);
+        if got > limit {
             return Err(ProtocolError::Oversize { got, limit }.into());
         }
+        let mut bytes = vec![0; got as usize];
+        host_take(&mut bytes).map_err(|e| failed(&e))?;
+        self.traffic.received += got;
         Ok(Frame::parse(bytes.into())?)
     }
 

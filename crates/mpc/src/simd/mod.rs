@@ -171,6 +171,7 @@ impl FixedKey {
 }
 
 /// What the kernels of [`FixedKey::encode`] rely on.
+#[cfg(target_arch = "x86_64")]
 fn check_code(first: u64, table: &[Block], log_group: u32) {
     assert!(log_group <= 16 && table.len().trailing_zeros() >= log_group && first.is_multiple_of(8));
 }

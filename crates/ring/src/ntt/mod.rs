@@ -20,6 +20,8 @@ mod invariant;
 #[cfg(target_arch = "aarch64")]
 mod neon;
 mod portable;
+#[cfg(target_family = "wasm")]
+mod relaxed;
 
 use crate::error::expect_len;
 use crate::prime::{inv_mod, primitive_root, Products};
@@ -64,6 +66,9 @@ enum Engine {
     /// Where words have no high halves of products.
     #[cfg(target_family = "wasm")]
     Doubles(doubles::Tables),
+    /// Only where relaxed products and sums are rounded once.
+    #[cfg(target_family = "wasm")]
+    Relaxed(relaxed::Tables),
     /// Only where the processor has AVX2 and FMA.
     #[cfg(target_arch = "x86_64")]
     Avx2(Box<avx2::Tables>),
@@ -123,6 +128,10 @@ impl Engine {
             return Engine::Neon(neon::Tables::new(p, forward, inverse));
         }
         let _ = isa;
+        #[cfg(target_family = "wasm")]
+        if p < 1 << 50 && forward.len() >= 64 && isa >= Isa::Relaxed {
+            return Engine::Relaxed(relaxed::Tables::new(p, forward, inverse));
+        }
         #[cfg(target_family = "wasm")]
         if p < 1 << 50 {
             return Engine::Doubles(doubles::Tables::new(p, forward, inverse));
@@ -257,6 +266,9 @@ impl Ntt {
             Engine::Portable(t) => t.forward(blocks, a),
             #[cfg(target_family = "wasm")]
             Engine::Doubles(t) => t.forward(blocks, a),
+            #[cfg(target_family = "wasm")]
+            // SAFETY: the engine exists only where there are the instructions.
+            Engine::Relaxed(t) => unsafe { t.forward(blocks, a) },
             #[cfg(target_arch = "x86_64")]
             // SAFETY: the engine exists only where the processor has the instructions.
             Engine::Avx2(t) => unsafe { t.forward(blocks, a) },
@@ -279,6 +291,9 @@ impl Ntt {
             Engine::Portable(t) => t.inverse(a),
             #[cfg(target_family = "wasm")]
             Engine::Doubles(t) => t.inverse(a),
+            #[cfg(target_family = "wasm")]
+            // SAFETY: the engine exists only where there are the instructions.
+            Engine::Relaxed(t) => unsafe { t.inverse(a) },
             #[cfg(target_arch = "x86_64")]
             // SAFETY: the engine exists only where the processor has the instructions.
             Engine::Avx2(t) => unsafe { t.inverse(a) },
@@ -351,6 +366,8 @@ impl Ntt {
             }
             #[cfg(target_family = "wasm")]
             Engine::Doubles(t) => pairs.for_each(|(v, q)| [*v, *q] = t.prepare(*v)),
+            #[cfg(target_family = "wasm")]
+            Engine::Relaxed(_) => pairs.for_each(|(v, q)| [*v, *q] = prepare_secret(*v, self.p)),
             #[cfg(target_arch = "x86_64")]
             Engine::Avx2(_) => pairs.for_each(|(v, q)| [*v, *q] = prepare_secret(*v, self.p)),
             #[cfg(target_arch = "aarch64")]
@@ -377,6 +394,9 @@ impl Ntt {
             Engine::Portable(t) => t.multiply(a, factors, work, finish, out),
             #[cfg(target_family = "wasm")]
             Engine::Doubles(t) => t.multiply(a, factors, work, finish, out),
+            #[cfg(target_family = "wasm")]
+            // SAFETY: the engine exists only where there are the instructions.
+            Engine::Relaxed(t) => unsafe { t.multiply(a, factors, work, finish, out) },
             #[cfg(target_arch = "x86_64")]
             // SAFETY: the engine exists only where the processor has the instructions.
             Engine::Avx2(t) => unsafe { t.multiply(a, factors, work, finish, out) },
@@ -410,7 +430,7 @@ impl Ntt {
 }
 
 /// w centred, and w / p, for kernels in doubles.
-#[cfg(any(target_arch = "x86_64", target_arch = "aarch64"))]
+#[cfg(any(target_arch = "x86_64", target_arch = "aarch64", target_family = "wasm"))]
 fn prepare(w: u64, p: u64) -> [f64; 2] {
     let centred = if w > p / 2 { w as i64 - p as i64 } else { w as i64 } as f64;
     [centred, centred / p as f64]
@@ -418,7 +438,7 @@ fn prepare(w: u64, p: u64) -> [f64; 2] {
 
 /// [`prepare`] as bit patterns for [`Ntt::multiply_factors`] in doubles, without branches and divisions by the secret w. The quotient
 /// is one rounding worse, so a product of `|x| <= p` has at most 0.7 p.
-#[cfg(any(target_arch = "x86_64", target_arch = "aarch64"))]
+#[cfg(any(target_arch = "x86_64", target_arch = "aarch64", target_family = "wasm"))]
 fn prepare_secret(w: u64, p: u64) -> [u64; 2] {
     let above = (p / 2).wrapping_sub(w) as i64 >> 63;
     let centred = (w as i64 - (p as i64 & above)) as f64;

@@ -10,6 +10,8 @@ use super::avx2::Avx2;
 use super::ifma::Ifma;
 use super::lanes::{Lanes, Scalar, LAZY_TERMS};
 use super::modulus::{Factor, Modulus};
+#[cfg(target_family = "wasm")]
+use super::relaxed::Relaxed;
 use crate::Isa;
 
 /// Runs `$body` for every full vector and then word by word for the rest.
@@ -48,6 +50,17 @@ macro_rules! dispatch {
                 if isa >= Isa::Avx2 {
                     // SAFETY: as above.
                     return unsafe { avx2(len, $($arg),*) };
+                }
+            }
+            #[cfg(target_family = "wasm")]
+            {
+                #[target_feature(enable = "simd128,relaxed-simd")]
+                fn relaxed(len: usize, $($arg: $ty),*) {
+                    sweep!(Relaxed, len, $kernel($($arg),*));
+                }
+                // Compilers for WebAssembly take calls like this one for safe: an engine checks a module before it runs.
+                if isa.usable() >= Isa::Relaxed {
+                    return relaxed(len, $($arg),*);
                 }
             }
             let _ = isa;

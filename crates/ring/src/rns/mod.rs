@@ -26,6 +26,8 @@ mod narrow;
 mod ops;
 mod plain_sums;
 mod poly;
+#[cfg(target_family = "wasm")]
+mod relaxed;
 mod sample;
 
 pub use automorphism::Automorphism;

@@ -1,11 +1,11 @@
 //! Versioned bytes of keys and ciphertexts (`docs/ckks.md`, "Bytes").
 //!
-//! Header, 48 bytes: magic `HNCK`, version u16, kind u8, flags u8 (1: insecure parameters), parameter hash
-//! (32 bytes), payload length u64; little-endian. Decoders compare the length with what the kind, the
+//! Header, 48 bytes: magic `HNCK`, version u16, kind u8, flags u8 (1: insecure parameters; 2: seeds are for ChaCha), parameter
+//! hash (32 bytes), payload length u64; little-endian. Decoders compare the length with what the kind, the
 //! parameters and the few count fields demand before they allocate, and every residue with its prime.
 
 use super::bootstrap::{down_range, up_range, BootstrapParams, Encapsulation};
-use super::ciphertext::{expand_uniform, Domain};
+use super::ciphertext::{Domain, Maker, Seed};
 use super::switching::{GaloisKey, Owner, SwitchingKey};
 use super::{Ciphertext, CkksError, CkksParams, GaloisKeys, Level, PublicKey, RelinKey};
 use hushnet_ring::pack::{pack, packed_len, unpack};
@@ -59,6 +59,14 @@ fn poly_bytes(params: &CkksParams, range: Range<usize>) -> usize {
     range.map(|i| packed_len(params.ring_degree(), bits_at(params, i))).sum()
 }
 
+/// The flag of what makes the uniform polynomials.
+fn flag(maker: Maker) -> u8 {
+    match maker {
+        Maker::Aes => 0,
+        Maker::ChaCha => 2,
+    }
+}
+
 struct Writer<'a> {
     bytes: &'a mut [u8],
     /// Bytes written.
@@ -67,20 +75,20 @@ struct Writer<'a> {
 
 impl<'a> Writer<'a> {
     /// All of `bytes`: a header and as much payload as follows it.
-    fn new(kind: Kind, params: &CkksParams, bytes: &'a mut [u8]) -> Self {
+    fn new(kind: Kind, params: &CkksParams, maker: Maker, bytes: &'a mut [u8]) -> Self {
         let payload = bytes.len() - HEADER_BYTES;
         let mut out = Self { bytes, at: 0 };
         out.put(&MAGIC);
         out.put(&FORMAT_VERSION.to_le_bytes());
-        out.put(&[kind as u8, u8::from(!params.is_secure())]);
+        out.put(&[kind as u8, u8::from(!params.is_secure()) | flag(maker)]);
         out.put(params.hash());
         out.put(&(payload as u64).to_le_bytes());
         out
     }
 
     /// As [`Self::new`], of a key: its owner follows the header, and [`Self::seal`] ends it.
-    fn key(kind: Kind, params: &CkksParams, bytes: &'a mut [u8], owner: &Owner) -> Self {
-        let mut out = Self::new(kind, params, bytes);
+    fn key(kind: Kind, params: &CkksParams, (maker, owner): (Maker, &Owner), bytes: &'a mut [u8]) -> Self {
+        let mut out = Self::new(kind, params, maker, bytes);
         out.put(owner);
         out
     }
@@ -111,6 +119,7 @@ impl<'a> Writer<'a> {
 
 struct Reader<'a> {
     kind: Kind,
+    maker: Maker,
     rest: &'a [u8],
 }
 
@@ -128,13 +137,14 @@ impl<'a> Reader<'a> {
         if header[6] != kind as u8 {
             return Err(fail("another kind of object"));
         }
-        if hash != params.hash() || header[7] != u8::from(!params.is_secure()) {
+        let maker = if header[7] & flag(Maker::ChaCha) == 0 { Maker::Aes } else { Maker::ChaCha };
+        if hash != params.hash() || header[7] != u8::from(!params.is_secure()) | flag(maker) {
             return Err(CkksError::ForeignParams(kind.name()));
         }
         if header[40..48] != (rest.len() as u64).to_le_bytes() {
             return Err(fail("the length in its header is not the length that came"));
         }
-        Ok(Self { kind, rest })
+        Ok(Self { kind, maker, rest })
     }
 
     /// As [`Self::new`], of a key: the checksum is right; its owner.
@@ -164,6 +174,10 @@ impl<'a> Reader<'a> {
         let mut out = [0; K];
         out.copy_from_slice(self.take(K)?);
         Ok(out)
+    }
+
+    fn seed(&mut self) -> Result<Seed, CkksError> {
+        Ok(Seed { bytes: self.array()?, maker: self.maker })
     }
 
     fn number(&mut self) -> Result<f64, CkksError> {
@@ -227,7 +241,8 @@ impl Ciphertext {
                 why: "the room for it has another length",
             });
         }
-        let mut w = Writer::new(Kind::Ciphertext, &self.params, bytes);
+        let maker = self.seed.map_or(Maker::Aes, |s| s.maker);
+        let mut w = Writer::new(Kind::Ciphertext, &self.params, maker, bytes);
         w.put(&(self.level.0 as u16).to_le_bytes());
         w.put(&[self.parts.len() as u8, u8::from(self.seed.is_some())]);
         for v in [self.scale, self.bound, self.sd] {
@@ -235,7 +250,7 @@ impl Ciphertext {
         }
         match &self.seed {
             Some(seed) => {
-                w.put(seed);
+                w.put(&seed.bytes);
                 w.poly(&self.params, &self.parts[0])?;
             }
             None => {
@@ -263,20 +278,18 @@ impl Ciphertext {
         match (seeded, count) {
             (1, 2) => {
                 r.expect(32 + one)?;
-                let seed = r.array()?;
-                c.parts = vec![
-                    r.poly(params, range.clone())?,
-                    expand_uniform(params, &seed, Domain::Ciphertext, range)?,
-                ];
+                let seed = r.seed()?;
+                c.parts =
+                    vec![r.poly(params, range.clone())?, seed.expand(params, Domain::Ciphertext, range)?];
                 c.seed = Some(seed);
             }
-            (0, 2 | 3) => {
+            (0, 2 | 3) if r.maker == Maker::Aes => {
                 r.expect(usize::from(count) * one)?;
                 for _ in 0..count {
                     c.parts.push(r.poly(params, range.clone())?);
                 }
             }
-            _ => return Err(r.fail("wrong number of parts")),
+            _ => return Err(r.fail("wrong number of parts, or a generator without a seed")),
         }
         Ok(c)
     }
@@ -290,8 +303,8 @@ impl PublicKey {
     pub fn to_bytes(&self) -> Result<Vec<u8>, CkksError> {
         let payload = 32 + poly_bytes(&self.params, self.b.range());
         let mut bytes = vec![0; KEY_BYTES + payload];
-        let mut w = Writer::key(Kind::PublicKey, &self.params, &mut bytes, &self.owner);
-        w.put(&self.seed);
+        let mut w = Writer::key(Kind::PublicKey, &self.params, (self.seed.maker, &self.owner), &mut bytes);
+        w.put(&self.seed.bytes);
         w.poly(&self.params, &self.b)?;
         w.seal();
         Ok(bytes)
@@ -305,9 +318,9 @@ impl PublicKey {
         let (mut r, owner) = Reader::key(Kind::PublicKey, params, bytes)?;
         let range = params.data_range(params.max_level());
         r.expect(32 + poly_bytes(params, range.clone()))?;
-        let seed = r.array()?;
+        let seed = r.seed()?;
         let b = r.poly(params, range.clone())?;
-        let a = expand_uniform(params, &seed, Domain::PublicKey, range)?;
+        let a = seed.expand(params, Domain::PublicKey, range)?;
         Ok(Self { params: params.clone(), owner, b, a, seed })
     }
 }
@@ -352,7 +365,7 @@ impl CkksParams {
 }
 
 fn write_switching(w: &mut Writer<'_>, params: &CkksParams, key: &SwitchingKey) -> Result<(), CkksError> {
-    w.put(&key.seed);
+    w.put(&key.seed.bytes);
     key.b.iter().try_for_each(|b| w.poly(params, b))
 }
 
@@ -363,10 +376,10 @@ fn read_switching(
     domain: impl Fn(usize) -> Domain,
 ) -> Result<SwitchingKey, CkksError> {
     let range = params.extended_range(level);
-    let mut key = SwitchingKey { seed: r.array()?, level, b: Vec::new(), a: Vec::new() };
+    let mut key = SwitchingKey { seed: r.seed()?, level, b: Vec::new(), a: Vec::new() };
     for d in 0..params.digits_at(level) {
         key.b.push(r.poly(params, range.clone())?);
-        key.a.push(expand_uniform(params, &key.seed, domain(d), range.clone())?);
+        key.a.push(key.seed.expand(params, domain(d), range.clone())?);
     }
     Ok(key)
 }
@@ -378,7 +391,7 @@ impl RelinKey {
     /// [`CkksError`] only when the ring refuses, which checked parameters exclude.
     pub fn to_bytes(&self) -> Result<Vec<u8>, CkksError> {
         let mut bytes = vec![0; KEY_BYTES + switching_bytes(&self.params, self.key.level)];
-        let mut w = Writer::key(Kind::RelinKey, &self.params, &mut bytes, &self.owner);
+        let mut w = Writer::key(Kind::RelinKey, &self.params, (self.key.seed.maker, &self.owner), &mut bytes);
         write_switching(&mut w, &self.params, &self.key)?;
         w.seal();
         Ok(bytes)
@@ -414,7 +427,12 @@ impl GaloisKeys {
         let levelled = self.keys.values().any(|k| k.key.level < self.params.key_level());
         let kind = if levelled { Kind::GaloisKeysAt } else { Kind::GaloisKeys };
         let mut bytes = vec![0; self.byte_len()];
-        let mut w = Writer::key(kind, &self.params, &mut bytes, &self.owner);
+        let mut makers = self.keys.values().map(|k| k.key.seed.maker);
+        let maker = makers.next().unwrap_or(Maker::Aes);
+        if makers.any(|m| m != maker) {
+            return Err(CkksError::Bytes { what: kind.name(), why: "its keys are from unlike machines" });
+        }
+        let mut w = Writer::key(kind, &self.params, (maker, &self.owner), &mut bytes);
         w.put(&(self.keys.len() as u32).to_le_bytes());
         for (&exponent, key) in &self.keys {
             w.put(&(exponent as u32).to_le_bytes());
@@ -481,7 +499,8 @@ impl Encapsulation {
     /// [`CkksError`] only when the ring refuses, which checked parameters exclude.
     pub fn to_bytes(&self) -> Result<Vec<u8>, CkksError> {
         let mut bytes = vec![0; encapsulation_bytes(&self.params, self.up.b.len())];
-        let mut w = Writer::key(Kind::Encapsulation, &self.params, &mut bytes, &self.owner);
+        let mut w =
+            Writer::key(Kind::Encapsulation, &self.params, (self.up.seed.maker, &self.owner), &mut bytes);
         write_switching(&mut w, &self.params, &self.down)?;
         write_switching(&mut w, &self.params, &self.up)?;
         w.seal();
@@ -497,15 +516,15 @@ impl Encapsulation {
         let (mut r, owner) = Reader::key(Kind::Encapsulation, params, bytes)?;
         r.expect(bootstrap.encapsulation_bytes() - KEY_BYTES)?;
         let range = down_range(params);
-        let seed = r.array()?;
+        let seed = r.seed()?;
         let b = vec![r.poly(params, range.clone())?];
-        let a = vec![expand_uniform(params, &seed, Domain::Encapsulate, range)?];
+        let a = vec![seed.expand(params, Domain::Encapsulate, range)?];
         let down = SwitchingKey { seed, level: Level(1), b, a };
         let mut up =
-            SwitchingKey { seed: r.array()?, level: params.max_level(), b: Vec::new(), a: Vec::new() };
+            SwitchingKey { seed: r.seed()?, level: params.max_level(), b: Vec::new(), a: Vec::new() };
         for i in 0..bootstrap.parts() {
             up.b.push(r.poly(params, up_range(params))?);
-            up.a.push(expand_uniform(params, &up.seed, Domain::Release(i), up_range(params))?);
+            up.a.push(up.seed.expand(params, Domain::Release(i), up_range(params))?);
         }
         Ok(Self { params: params.clone(), owner, down, up })
     }

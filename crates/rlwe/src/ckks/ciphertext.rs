@@ -46,38 +46,69 @@ impl Domain {
     }
 }
 
-/// The public uniform polynomial of a seed: limb by limb, so that fewer primes give the same first limbs.
-/// Limb of prime q: the uniform limb of the AES generator keyed with the first 16 bytes of
-/// `SHA-256("hushnet ckks uniform 1" || seed || domain words || q)`.
-pub(super) fn expand_uniform(
-    params: &CkksParams,
-    seed: &[u8; 32],
-    domain: Domain,
-    range: Range<usize>,
-) -> Result<RnsPoly<Eval>, CkksError> {
-    params.basis().fill_with(range, |i, limb| {
-        let m = params.basis().moduli()[i];
-        let mut h = Sha256::new();
-        h.update(b"hushnet ckks uniform 1");
-        h.update(seed);
-        for w in domain.words().into_iter().chain([m.value()]) {
-            h.update(w.to_le_bytes());
-        }
-        let mut key = [0; 16];
-        key.copy_from_slice(&h.finalize()[..16]);
-        // Public: both parties expand it.
-        uniform_limb(&mut Prg::from_seed(key).untracked(), &m, limb);
-        Ok(())
-    })
+/// The generator that makes uniform polynomials of a seed: AES, or ChaCha on machines without AES instructions. The receiver has either.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Maker {
+    Aes,
+    ChaCha,
 }
 
-/// A seed from a generator.
-pub(super) fn fresh_seed(prg: &mut Prg) -> [u8; 32] {
-    let mut seed = [0; 32];
-    prg.fill_bytes(&mut seed);
-    ledger::bytes(uses::SEED, &mut seed);
-    // The seed travels.
-    secret::declassify(seed)
+impl Maker {
+    fn label(self) -> &'static [u8] {
+        match self {
+            Maker::Aes => b"hushnet ckks uniform 1",
+            Maker::ChaCha => b"hushnet ckks uniform chacha 1",
+        }
+    }
+
+    fn generator(self, key: [u8; 32]) -> Prg {
+        match self {
+            Maker::Aes => Prg::from_seed(std::array::from_fn(|i| key[i])),
+            Maker::ChaCha => Prg::chacha(key),
+        }
+    }
+}
+
+/// What stands for uniform polynomials. Public.
+#[derive(Clone, Copy)]
+pub(super) struct Seed {
+    pub(super) bytes: [u8; 32],
+    pub(super) maker: Maker,
+}
+
+impl Seed {
+    /// A seed from a generator, for one of its kind.
+    pub(super) fn fresh(prg: &mut Prg) -> Self {
+        let mut bytes = [0; 32];
+        prg.fill_bytes(&mut bytes);
+        ledger::bytes(uses::SEED, &mut bytes);
+        let maker = if prg.is_chacha() { Maker::ChaCha } else { Maker::Aes };
+        // The seed travels.
+        Self { bytes: secret::declassify(bytes), maker }
+    }
+
+    /// The public uniform polynomial of a seed: limb by limb, so that fewer primes give the same first limbs.
+    /// Limb of prime q: the uniform limb of the maker's generator keyed with `SHA-256(label || seed || domain words || q)`, AES with its first 16
+    /// bytes.
+    pub(super) fn expand(
+        &self,
+        params: &CkksParams,
+        domain: Domain,
+        range: Range<usize>,
+    ) -> Result<RnsPoly<Eval>, CkksError> {
+        params.basis().fill_with(range, |i, limb| {
+            let m = params.basis().moduli()[i];
+            let mut h = Sha256::new();
+            h.update(self.maker.label());
+            h.update(self.bytes);
+            for w in domain.words().into_iter().chain([m.value()]) {
+                h.update(w.to_le_bytes());
+            }
+            // Public: both parties expand it.
+            uniform_limb(&mut self.maker.generator(h.finalize().into()).untracked(), &m, limb);
+            Ok(())
+        })
+    }
 }
 
 /// Two or three polynomials in evaluation form with `c0 + c1 s (+ c2 s^2) = scale * message + error`.
@@ -90,7 +121,7 @@ pub struct Ciphertext {
     pub(super) bound: f64,
     pub(super) sd: f64,
     /// Where c1 comes from, as long as it is fresh: only c0 need travel then.
-    pub(super) seed: Option<[u8; 32]>,
+    pub(super) seed: Option<Seed>,
 }
 
 impl std::fmt::Debug for Ciphertext {
@@ -234,7 +265,7 @@ pub struct PublicKey {
     pub(super) owner: super::switching::Owner,
     pub(super) b: RnsPoly<Eval>,
     pub(super) a: RnsPoly<Eval>,
-    pub(super) seed: [u8; 32],
+    pub(super) seed: Seed,
 }
 
 impl PublicKey {

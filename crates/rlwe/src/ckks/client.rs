@@ -1,6 +1,6 @@
 //! What only the owner of the data has: the secret key, decryption, key generation.
 
-use super::ciphertext::{expand_uniform, fresh_seed, Domain};
+use super::ciphertext::{Domain, Seed};
 use super::fft::{ComplexBuffer, SpecialFft};
 use super::noise::independent_sum;
 use super::switching::{GaloisKey, Owner, SwitchingKey, NOBODY};
@@ -85,8 +85,8 @@ impl SecretKey {
         }
         let basis = self.params.basis();
         let range = self.params.data_range(message.level);
-        let seed = fresh_seed(prg);
-        let a = expand_uniform(&self.params, &seed, Domain::Ciphertext, range.clone())?;
+        let seed = Seed::fresh(prg);
+        let a = seed.expand(&self.params, Domain::Ciphertext, range.clone())?;
         uses::limbs(uses::CKKS_MASK, &a);
         let mut c0 = small_error(&self.params, range, prg)?;
         basis.mul_sub(&mut c0, &a, &self.s)?;
@@ -112,8 +112,8 @@ impl SecretKey {
         }
         let basis = self.params.basis();
         let range = self.params.data_range(message.level);
-        let seed = fresh_seed(prg);
-        let a = expand_uniform(&self.params, &seed, Domain::Ciphertext, range.clone())?;
+        let seed = Seed::fresh(prg);
+        let a = seed.expand(&self.params, Domain::Ciphertext, range.clone())?;
         uses::limbs(uses::CKKS_MASK, &a);
         sample::centred_binomial_add(prg, &mut message.words);
         let mut c0 = basis.forward(basis.from_signed(&message.words, range)?)?;
@@ -234,8 +234,8 @@ impl KeyGenerator {
     pub fn public_key(&self, secret: &SecretKey, prg: &mut Prg) -> Result<PublicKey, CkksError> {
         self.check(secret)?;
         let range = self.params.data_range(self.params.max_level());
-        let seed = fresh_seed(prg);
-        let a = expand_uniform(&self.params, &seed, Domain::PublicKey, range.clone())?;
+        let seed = Seed::fresh(prg);
+        let a = seed.expand(&self.params, Domain::PublicKey, range.clone())?;
         uses::limbs(uses::CKKS_MASK, &a);
         let mut b = self.key_error(range, prg)?;
         self.params.basis().mul_sub(&mut b, &a, &secret.s)?;
@@ -254,10 +254,10 @@ impl KeyGenerator {
         let (basis, special) = (self.params.basis(), self.params.0.special);
         let level = level.min(self.params.key_level());
         let range = self.params.extended_range(level);
-        let seed = fresh_seed(prg);
+        let seed = Seed::fresh(prg);
         let mut key = SwitchingKey { seed, level, b: Vec::new(), a: Vec::new() };
         for (d, digit) in self.params.0.digits.iter().enumerate().take(self.params.digits_at(level)) {
-            let a = expand_uniform(&self.params, &seed, domain(d), range.clone())?;
+            let a = seed.expand(&self.params, domain(d), range.clone())?;
             uses::limbs(uses::CKKS_MASK, &a);
             let mut b = self.key_error(range.clone(), prg)?;
             basis.mul_sub(&mut b, &a, under)?;

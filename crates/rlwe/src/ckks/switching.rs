@@ -1,5 +1,6 @@
 //! Key switching (hybrid: digits and special primes) and the keys it needs.
 
+use super::ciphertext::Seed;
 use super::{CkksError, CkksParams, Level};
 use hushnet_ring::rns::{switch_digits, Automorphism, Coef, Digit, Eval, RnsError, RnsPoly};
 use std::collections::BTreeMap;
@@ -37,7 +38,7 @@ pub(super) fn inverse_exponent(g: usize, params: &CkksParams) -> usize {
 /// One switching key: a pair a digit, over the special primes and those of its level.
 #[derive(Clone)]
 pub(super) struct SwitchingKey {
-    pub(super) seed: [u8; 32],
+    pub(super) seed: Seed,
     /// Highest level that it serves: it has the digits and primes of that level.
     pub(super) level: Level,
     pub(super) b: Vec<RnsPoly<Eval>>,

@@ -53,8 +53,11 @@ pub(super) fn specs(ring_degree: usize) -> Vec<CkksSpec> {
 
 impl World {
     pub(super) fn new(spec: &CkksSpec, isa: Isa, seed: u8) -> Self {
+        Self::of_generator(spec, isa, Prg::from_seed([seed; 16]))
+    }
+
+    pub(super) fn of_generator(spec: &CkksSpec, isa: Isa, mut prg: Prg) -> Self {
         let params = spec.check_insecure_with(Insecure, isa).unwrap();
-        let mut prg = Prg::from_seed([seed; 16]);
         let keys = KeyGenerator::new(&params);
         let secret = keys.secret_key(&mut prg).unwrap();
         let elements: Vec<Galois> =

@@ -19,7 +19,7 @@ use crate::session::client::{receive_plan, ClientSession};
 use crate::trace::{peak_memory, since, RangeTrace};
 use crate::wire::{Block, End, Frame, FrameBuilder, Keys, Kind};
 use hushnet_ring::clock::Instant;
-use hushnet_ring::{ledger, Prg};
+use hushnet_ring::Prg;
 use hushnet_rlwe::ckks::client::{KeyGenerator, SecretKey};
 use hushnet_rlwe::ckks::CkksError;
 use hushnet_rlwe::uses;
@@ -297,23 +297,19 @@ impl NonInteractiveClient {
         // Two at a time: engines encode pairs.
         let range = parcel.range(tile);
         let starts: Vec<usize> = range.clone().step_by(2).collect();
-        let mut seeds = vec![[0u8; 16]; starts.len()];
-        self.prg.fill_bytes(seeds.as_flattened_mut());
-        seeds.iter_mut().for_each(|s| ledger::bytes(uses::SEED, s));
+        let generators: Vec<_> = starts.iter().map(|_| self.prg.fork(uses::SEED)).collect();
         let (engine, secret) = (&self.engine, &self.secret);
-        let frame = self.compute.run(|| {
+        self.compute.run(|| {
             let ciphertexts = starts
                 .par_iter()
-                .zip(&seeds)
-                .map(|(s, seed)| {
-                    engine.encrypt(secret, link, *s..(*s + 2).min(range.end), (rows, images), *seed)
+                .zip(generators)
+                .map(|(s, mut prg)| {
+                    engine.encrypt(secret, link, *s..(*s + 2).min(range.end), (rows, images), &mut prg)
                 })
                 .collect::<Result<Vec<_>, _>>()?;
             let ciphertexts: Vec<_> = ciphertexts.into_iter().flatten().collect();
             write_parcel(Kind::Request, (number, tile), parcel, &ciphertexts)
-        });
-        seeds.zeroize();
-        frame
+        })
     }
 }
 

@@ -291,10 +291,10 @@ impl Writing<'_> {
 
     /// Removes the file while its lock says that it is this server's.
     fn give_up(&mut self) {
-        if let Some(file) = self.file.take() {
+        // Locked until it is gone.
+        if let Some(_locked) = self.file.take() {
             // The folder may be gone.
             let _ = std::fs::remove_file(&self.path);
-            drop(file);
         }
     }
 }

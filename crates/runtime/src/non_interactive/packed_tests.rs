@@ -346,7 +346,16 @@ fn a_server_refuses_keys_and_requests_that_do_not_follow_from_its_plan() {
         let values = vec![0.5; INPUTS];
         let engine = super::engine::client::of(&plan);
         let mut request = Vec::new();
-        for c in engine.encrypt(&secret, link, 0..link.ciphertexts, (&values, 1), [2; 16]).unwrap() {
+        for c in engine
+            .encrypt(
+                &secret,
+                link,
+                0..link.ciphertexts,
+                (&values, 1),
+                &mut hushnet_ring::Prg::from_seed([2; 16]),
+            )
+            .unwrap()
+        {
             request.extend(c.to_bytes().unwrap());
         }
         change(&mut sent, &mut request);

@@ -404,7 +404,10 @@ fn a_server_refuses_what_does_not_follow_from_its_plan() {
         let link = &plan.uploads()[0];
         let values = vec![0.5; 16];
         let mut request = Vec::new();
-        for c in engine.encrypt(&secret, link, 0..16, (&values, 1), [2; 16]).unwrap() {
+        for c in engine
+            .encrypt(&secret, link, 0..16, (&values, 1), &mut hushnet_ring::Prg::from_seed([2; 16]))
+            .unwrap()
+        {
             request.extend(c.to_bytes().unwrap());
         }
         change(&mut request);

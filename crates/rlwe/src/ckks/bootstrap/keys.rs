@@ -2,7 +2,7 @@
 
 use super::linear::{rotations, Steps};
 use super::BootstrapParams;
-use crate::ckks::ciphertext::{expand_uniform, fresh_seed, Domain};
+use crate::ckks::ciphertext::{Domain, Seed};
 use crate::ckks::client::{lift, KeyGenerator, SecretKey};
 use crate::ckks::switching::{Owner, SwitchingKey};
 use crate::ckks::{CkksError, CkksParams, Galois, GaloisKeys, Level, RelinKey};
@@ -157,8 +157,8 @@ impl KeyGenerator {
         let range = super::raise::down_range(&self.params);
         let mut ephemeral = lift(&self.params, sparse, range.clone())?;
         ledger::once(uses::SECRET, &[Tag::words(ephemeral.words())]);
-        let seed = fresh_seed(prg);
-        let a = expand_uniform(&self.params, &seed, Domain::Encapsulate, range.clone())?;
+        let seed = Seed::fresh(prg);
+        let a = seed.expand(&self.params, Domain::Encapsulate, range.clone())?;
         uses::limbs(uses::CKKS_MASK, &a);
         let mut b = self.key_error(range, prg)?;
         let masked = basis.mul_sub(&mut b, &a, &ephemeral);
@@ -183,10 +183,10 @@ impl KeyGenerator {
         let p = basis.moduli()[k - 1].value();
         let mut words = vec![0; range.end];
         words.iter_mut().zip(basis.moduli()).skip(k).for_each(|(w, q)| *w = p % q.value());
-        let seed = fresh_seed(prg);
+        let seed = Seed::fresh(prg);
         let mut key = SwitchingKey { seed, level, b: Vec::new(), a: Vec::new() };
         for i in 0..parts {
-            let a = expand_uniform(&self.params, &seed, Domain::Release(i), range.clone())?;
+            let a = seed.expand(&self.params, Domain::Release(i), range.clone())?;
             uses::limbs(uses::CKKS_MASK, &a);
             let mut b = self.key_error(range.clone(), prg)?;
             basis.mul_sub(&mut b, &a, &secret.s)?;

@@ -1,6 +1,7 @@
 //! Round trips, pinned bytes, and decoders that survive anything.
 
 use super::*;
+use crate::ckks::ciphertext::{Domain, Maker, Seed};
 use hushnet_ring::simd;
 use sha2::{Digest, Sha256};
 
@@ -97,6 +98,75 @@ fn keys_that_travelled_work() {
     let square = map2(&x, &x, times);
     let rotated: Vec<Complex> = (0..x.len()).map(|j| square[(j + 1) % x.len()]).collect();
     w.assert_close("after travel", &e.rotate(&c, 1, &galois).unwrap(), &rotated);
+}
+
+/// A client in a browser draws from ChaCha: what it sends says so, has as many bytes, and works on a server with the keys of one.
+#[test]
+fn seeds_of_browsers_travel() {
+    let spec = CkksSpec::with_depth(2048, 40, 2, 30, 40);
+    let mut w = World::of_generator(&spec, simd::isa(), Prg::chacha([7; 32]));
+    let x = w.values(1.0);
+    let fresh = w.encrypt(&x, 3, 1.0);
+    let low = [(Galois::Rotate(3), w.params.level(1).unwrap())];
+    let levels = KeyGenerator::new(&w.params).galois_keys_at(&w.secret, &low, &mut w.prg).unwrap();
+    let (_, of_aes) = objects(simd::isa());
+    let kinds = [
+        ("fresh", fresh.to_bytes().unwrap()),
+        ("public key", w.public.to_bytes().unwrap()),
+        ("relin key", w.relin.to_bytes().unwrap()),
+        ("galois keys", w.galois.to_bytes().unwrap()),
+    ];
+    for (name, bytes) in &kinds {
+        let (_, other) = of_aes.iter().find(|(n, _)| n == name).unwrap();
+        assert_eq!((bytes.len(), bytes[7] ^ other[7]), (other.len(), 2), "{name}");
+    }
+    assert_eq!(levels.to_bytes().unwrap()[7] & 2, 2);
+    let received = Ciphertext::from_bytes(&w.params, &kinds[0].1).unwrap();
+    assert!(received.is_seeded() && received.parts() == fresh.parts());
+    assert_eq!(received.to_bytes().unwrap(), kinds[0].1);
+    let relin = RelinKey::from_bytes(&w.params, &kinds[2].1).unwrap();
+    let galois = GaloisKeys::from_bytes(&w.params, &kinds[3].1).unwrap();
+    let e = w.evaluator.clone();
+    let squared = e.relinearise_rescale(&e.square(&received).unwrap(), &relin).unwrap();
+    let square = map2(&x, &x, times);
+    let rotated: Vec<Complex> = (0..x.len()).map(|j| square[(j + 1) % x.len()]).collect();
+    w.assert_close("after travel", &e.rotate(&squared, 1, &galois).unwrap(), &rotated);
+    // Read with the other generator, everything is noise; without a seed, there is no generator to name.
+    let mut other = kinds[0].1.clone();
+    other[7] ^= 2;
+    assert!(Ciphertext::from_bytes(&w.params, &other).unwrap().parts()[1] != fresh.parts()[1]);
+    let mut unseeded =
+        w.public.encrypt(&w.encoder.encode_complex(&x, w.at(3, 1.0)).unwrap(), &mut w.prg).unwrap();
+    unseeded = e.mul(&unseeded, &unseeded).unwrap();
+    let mut bytes = unseeded.to_bytes().unwrap();
+    assert_eq!(bytes[7] & 2, 0);
+    bytes[7] ^= 2;
+    assert!(Ciphertext::from_bytes(&w.params, &bytes).is_err());
+    // One header for keys of both kinds there is not.
+    let mut mixed = w.galois.clone();
+    let key = mixed.keys.values_mut().next().unwrap();
+    key.key.seed = Seed::fresh(&mut Prg::from_seed([1; 16]));
+    assert!(mixed.to_bytes().is_err());
+}
+
+/// As `docs/ckks.md` has them, written out: ChaCha itself is compared with published streams.
+#[test]
+fn uniform_polynomials_of_browsers_are_as_documented() {
+    let (w, _) = objects(simd::isa());
+    let seed = Seed { bytes: std::array::from_fn(|i| i as u8), maker: Maker::ChaCha };
+    let range = w.params.data_range(w.params.level(2).unwrap());
+    let poly = seed.expand(&w.params, Domain::Relinearise(1), range.clone()).unwrap();
+    for i in range {
+        let q = w.params.basis().moduli()[i].value();
+        let mut text = b"hushnet ckks uniform chacha 1".to_vec();
+        text.extend(seed.bytes);
+        text.extend([2, 0, 1, q].into_iter().flat_map(u64::to_le_bytes));
+        let mut words = vec![0; 64];
+        Prg::chacha(Sha256::digest(text).into()).fill_words(&mut words);
+        let bound = (1u64 << 52) / q * q;
+        let expected = words.into_iter().map(|w| w >> 12).filter(|w| *w < bound).map(|w| w % q);
+        assert!(expected.zip(poly.limb(i)).all(|(a, b)| a == *b));
+    }
 }
 
 /// Calls a decoder on every truncation class and on changed bytes; nothing may panic.

@@ -25,7 +25,7 @@ pub trait ClientEngine: Send + Sync {
         link: &Link,
         which: Range<usize>,
         values: (&[f64], usize),
-        seed: [u8; 16],
+        prg: &mut Prg,
     ) -> Result<Vec<Ciphertext>, Error>;
     /// Decrypts consecutive ciphertexts of a tensor, from the `first` on, to their places in the tensor's values `[feature][image]`. Says
     /// whether all of them hold messages ([`Encoder::is_message`]).
@@ -76,9 +76,8 @@ impl ClientEngine for BatchEngine {
         link: &Link,
         which: Range<usize>,
         (values, images): (&[f64], usize),
-        seed: [u8; 16],
+        prg: &mut Prg,
     ) -> Result<Vec<Ciphertext>, Error> {
-        let mut prg = Prg::from_seed(seed);
         let at = EncodeAt { level: self.level(link)?, scale: link.scale, bound: link.bound };
         // Places that no image has repeat the last one: zeros need not be inputs that the network's bounds hold for, and what wraps in one
         // place wraps in all.
@@ -98,20 +97,20 @@ impl ClientEngine for BatchEngine {
             if complex {
                 for &e in pair {
                     out.push(if small {
-                        secret.encrypt_small(self.encoder.encode_packed_small(&row(e), at)?, &mut prg)?
+                        secret.encrypt_small(self.encoder.encode_packed_small(&row(e), at)?, prg)?
                     } else {
-                        secret.encrypt(&self.encoder.encode_packed(&row(e), at)?, &mut prg)?
+                        secret.encrypt(&self.encoder.encode_packed(&row(e), at)?, prg)?
                     });
                 }
             } else if small {
                 let second = pair.get(1).map(|e| row(*e)).unwrap_or_default();
                 let plains = self.encoder.encode_pair(&row(pair[0]), &second, at)?;
                 for p in plains.into_iter().take(pair.len()) {
-                    out.push(secret.encrypt_small(p, &mut prg)?);
+                    out.push(secret.encrypt_small(p, prg)?);
                 }
             } else {
                 for &e in pair {
-                    out.push(secret.encrypt(&self.encoder.encode(&row(e), at)?, &mut prg)?);
+                    out.push(secret.encrypt(&self.encoder.encode(&row(e), at)?, prg)?);
                 }
             }
         }
@@ -158,13 +157,12 @@ impl ClientEngine for PackedEngine {
         link: &Link,
         which: Range<usize>,
         (values, images): (&[f64], usize),
-        seed: [u8; 16],
+        prg: &mut Prg,
     ) -> Result<Vec<Ciphertext>, Error> {
         if images != 1 {
             return Err(Error::Internal(format!("{images} images in a packed block")));
         }
-        let mut prg = Prg::from_seed(seed);
-        Ok(self.interface.encrypt((&self.encoder, secret), link.number, which, values, &mut prg)?)
+        Ok(self.interface.encrypt((&self.encoder, secret), link.number, which, values, prg)?)
     }
 
     fn decrypt(
