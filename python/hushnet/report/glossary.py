@@ -106,7 +106,7 @@ GLOSSARY: dict[str, dict[str, str]] = {
         "range": "Largest argument that the polynomial is fitted for; with a trace, the largest that was seen of it.",
         "server": "Seconds of the server, measured (with `--trace`).",
         "Keys, once a session": "Bytes of public keys that the client sends before the first image.",
-        "Encoded weights": "Weights as the server multiplies by them: how much of them it keeps, and what it encodes again.",
+        "Encoded weights": "Weights ready to be multiplied by: how much the server keeps, how much it encodes again.",
         "Operations": "What the server does with ciphertexts for a block.",
     },
 }
