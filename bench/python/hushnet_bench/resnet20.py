@@ -27,6 +27,8 @@ from hushnet_bench.registry import Benchmark
 
 CALIBRATION, IMAGES, SEEDS = 64, 64, (5, 6)
 SECONDS, MEMORY = 120.0, 10_000_000_000
+# VGG-11's keys and ciphertexts alone take more than MEMORY: 50 GB of encoded weights are made again as they are used
+VGG_MEMORY = 16_000_000_000
 # characters of a refusal that a row has
 REASON = 240
 # digits that ranges are taken from, images that run in the clear together, and what accuracy may fall by
@@ -92,11 +94,12 @@ CASES = {
     "resnet20-8-bits-planned": Case("resnet20", bits=8, planned=True),
     "resnet56": Case("resnet56"),
     "resnet56-planned": Case("resnet56", planned=True),
-    "vgg11": Case(vgg11),
-    "vgg11-planned": Case(vgg11, planned=True, memory=32 << 30),
+    "vgg11": Case(vgg11, memory=VGG_MEMORY),
+    "vgg11-planned": Case(vgg11, planned=True, memory=VGG_MEMORY),
     "mobilenet": Case(mobilenet),
     "mobilenet-planned": Case(mobilenet, planned=True),
-    "mobilenetv2-planned": Case(mobilenetv2, bits=6, planned=True, memory=32 << 30),
+    "mobilenetv2": Case(mobilenetv2, bits=6),
+    "mobilenetv2-planned": Case(mobilenetv2, bits=6, planned=True),
 }
 QUICK = Case("", bits=4)
 

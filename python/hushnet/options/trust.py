@@ -377,7 +377,7 @@ class NonInteractive(Options):
             "The largest evaluation keys. Engine 'packed' only.",
             unit="bytes",
             least=1,
-            without="150 MB, with bootstraps 2 GB",
+            without="150 MB, with bootstraps 2.5 GB",
         ),
     ] = None
     bootstrap: Annotated[
