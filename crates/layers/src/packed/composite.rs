@@ -158,6 +158,9 @@ mod tests {
         assert!((found.bound - MARGIN * 24.5).abs() < 1e-9, "{found:?}");
         assert!(found.usual < found.bound && found.usual > 1.0, "{found:?}");
         assert_eq!(alone(&c[..FEW_TERMS], 2.0, 0.5), None);
+        // Of x itself, 55 times one after the other, a mean must stay 1.
+        let one = alone(&[0.0, 1.0, 0.0, 0.0, 0.0, 0.0], 2.0, 0.5).unwrap();
+        assert!((one.bound - MARGIN).abs() < 1e-9 && (one.usual - 1.0).abs() < 1e-9, "{one:?}");
         assert_eq!(alone(&c, f64::INFINITY, 0.5), None);
     }
 
