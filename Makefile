@@ -17,6 +17,8 @@ WHEEL_PROFILE ?= release
 LINT_TESTS ?=
 CLIPPY_DRIVER = $(if $(LINT_TESTS),$(wildcard $(shell rustc --print sysroot)/bin/clippy-driver))
 LINTED = $(if $(LINT_TESTS),--lib --bins --examples --benches,--all-targets)
+# With clippy's driver as the compiler, as `cargo clippy` calls it, rustdoc reads what the linter has checked, and none of our crates is checked twice.
+AS_CLIPPY = RUSTC_WORKSPACE_WRAPPER=$(shell rustc --print sysroot)/bin/clippy-driver CLIPPY_ARGS=-D__CLIPPY_HACKERY__warnings__CLIPPY_HACKERY__
 # Processes of the Python tests
 WORKERS ?= $(shell n=$$(nproc 2>/dev/null || echo 2); echo $$((n < 4 ? n : 4)))
 # Compiled modules are kept, also where the environment says otherwise: without them every command of `hushnet` compiles all of its modules first.
@@ -115,19 +117,20 @@ lint: setup
 	@$(MAKE) --no-print-directory -j2 lint-rust lint-python
 	@$(MAKE) --no-print-directory lint-web lint-fuzz
 
-# With the features of `make test`: macros are those of `setup` then, and each dependency is checked once for all commands.
+# With the features of `make test`: macros are those of `setup` then, and each dependency is checked once for all commands. An example among the
+# documents brings the features that the kernels' benchmarks ask of dependencies, as the linter has them.
 lint-rust:
 	cargo fmt --all --check
 	cargo clippy --workspace --exclude hushnet-masks --exclude hushnet-wasm $(LINTED) $(EXTENSION) --profile $(PROFILE) --locked -- -D warnings
 	$(if $(LINT_TESTS),,cargo clippy -p hushnet-masks -p hushnet-ring -p hushnet-python --no-deps --all-targets $(EXTENSION) --profile $(PROFILE) --locked -- -D warnings)
-	RUSTDOCFLAGS="-D warnings" cargo doc --workspace --exclude hushnet-masks --exclude hushnet-wasm --no-deps $(EXTENSION) --profile $(PROFILE) --locked
+	$(AS_CLIPPY) RUSTDOCFLAGS="-D warnings" cargo doc --workspace --exclude hushnet-masks --exclude hushnet-wasm --no-deps --lib --example relu_two_party $(EXTENSION) --profile $(PROFILE) --locked
 
 # The browser's module, all that it is made of, and its documents, as they are compiled for browsers.
 WASM_CRATES := $(foreach crate,ring matmul rlwe layers mpc runtime wasm,-p hushnet-$(crate))
 lint-web: $(NEEDS_CARGO)
 	@if command -v rustup >/dev/null; then rustup target add wasm32-unknown-unknown 2>/dev/null; fi
-	$(SIMD128) cargo clippy -q $(WASM_CRATES) --no-deps --lib $(WASM_BUILD) -- -D warnings
-	$(SIMD128) RUSTDOCFLAGS="-D warnings" cargo doc -q -p hushnet-wasm --no-deps $(WASM_BUILD)
+	$(SIMD128) cargo clippy -q $(WASM_CRATES) --lib $(WASM_BUILD) -- -D warnings
+	$(SIMD128) $(AS_CLIPPY) RUSTDOCFLAGS="-D warnings" cargo doc -q -p hushnet-wasm --no-deps $(WASM_BUILD)
 
 # `make fuzz-quick` checks the same where it builds.
 lint-fuzz:

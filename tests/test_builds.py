@@ -80,7 +80,8 @@ def recipe(target: str) -> list[list[str]]:
     """The cargo commands of a target of the Makefile."""
     options = ["-o", "setup", "PROFILE=fast", "LINT_TESTS="]
     done = subprocess.run(["make", "-n", *options, target], cwd=ROOT, capture_output=True, text=True, check=True)
-    lines = [re.sub(r"^RUSTDOCFLAGS=\S+ \S+ ", "", line) for line in done.stdout.splitlines()]
+    # Assignments to variables stand before some of them.
+    lines = [re.sub(r"""^(\w+=("[^"]*"|\S+) +)+""", "", line) for line in done.stdout.splitlines()]
     found = [shlex.split(line) for line in lines if line.startswith("cargo ")]
     assert found, done.stdout
     return found
@@ -182,16 +183,50 @@ def test_lint_takes_macros_that_setup_built_and_checks_dependencies_once(built: 
     lint = [shlex.split(shlex.join(command).split(" -- ")[0]) for command in recipe("lint-rust")[1:]]
     commands = [c if c[1] == "doc" else [c[0], "check", *(w for w in c[2:] if w != "--no-deps")] for c in lint]
     assert [command[1] for command in lint] == ["clippy", "clippy", "doc"]
-    workspace, *others = (units(command) for command in commands)
-    for found in (workspace, *others):
+    workspace, ledger, documents = (units(command) for command in commands)
+    for found in (workspace, ledger, documents):
         macros = {u.name for u in found.values() if u.kind == "proc-macro" and u.mode == "build"}
         assert {"serde_derive", "tokio_macros"} <= macros
     for command in commands:
         assert not any(u.kind == "proc-macro" for u in again(command, built))
-    for found in others:
-        twice = {u.name for key, u in found.items() if key not in workspace and "crates.io" in u.package}
-        # Those whose features are others for the kernels' benchmarks
-        assert len(twice) <= 14, sorted(twice)
+    twice = {u.name for key, u in ledger.items() if key not in workspace and "crates.io" in u.package}
+    # Those whose features are others for the kernels' benchmarks
+    assert len(twice) <= 14, sorted(twice)
+    checked_for_documents(documents, workspace)
+
+
+def checked_for_documents(documents: dict[str, Unit], checked: dict[str, Unit]) -> None:
+    """Rustdoc reads what the linter has checked: it compiles nothing."""
+    assert {u.name for key, u in documents.items() if key not in checked and u.mode != "doc"} == set()
+    assert any(u.mode == "check" and u.name == "hushnet_ring" for u in documents.values())
+
+
+def test_documents_for_browsers_read_what_the_linter_has_checked() -> None:
+    there = ["cargo", "metadata", "--locked", "--offline", "--format-version", "1"]
+    for_browsers = ["--filter-platform", "wasm32-unknown-unknown"]
+    if subprocess.run([*there, *for_browsers], cwd=ROOT, capture_output=True, check=False).returncode:
+        pytest.skip("crates of the browser's module are not here yet: `make web` fetches them")
+    lint, documents = recipe("lint-web")
+    checked = [lint[0], "check", *lint[2 : lint.index("--")]]
+    checked_for_documents(units(documents), units(checked))
+
+
+@pytest.mark.parametrize("target", ["lint-rust", "lint-web"])
+def test_rustdoc_calls_the_compiler_that_the_linter_calls(target: str) -> None:
+    """Checked crates are clippy's own: cargo takes them for a command with the same driver and the same arguments."""
+    done = subprocess.run(["make", "-n", "-o", "setup", target], cwd=ROOT, capture_output=True, text=True, check=True)
+    (line,) = (line for line in done.stdout.splitlines() if " cargo doc " in line)
+    words = shlex.split(line)
+    given = dict(word.split("=", 1) for word in words[: words.index("cargo")])
+    sysroot = subprocess.run(["rustc", "--print", "sysroot"], capture_output=True, text=True, check=True).stdout.strip()
+    assert given["RUSTC_WORKSPACE_WRAPPER"] == f"{sysroot}/bin/clippy-driver"
+    (lint,) = (
+        line for line in done.stdout.splitlines() if "cargo clippy --workspace" in line or "cargo clippy -q" in line
+    )
+    arguments = shlex.split(lint)
+    arguments = arguments[arguments.index("--") + 1 :]
+    assert given["CLIPPY_ARGS"] == "".join(f"{word}__CLIPPY_HACKERY__" for word in arguments)
+    assert "--no-deps" not in lint
 
 
 def test_a_command_that_diverges_is_seen(built: dict[str, Unit]) -> None:

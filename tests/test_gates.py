@@ -13,11 +13,14 @@ from tests.planted import append, only, replace
 ROOT = Path(__file__).resolve().parent.parent
 
 
+# What is read of this tree is not read again for its copies (tests/conftest.py), in the same process.
+@pytest.mark.xdist_group("tree")
 def test_this_tree_has_no_violation() -> None:
     for gate in (modules, imports, secrets, documents, descriptions, wheel, fuzzing):
         assert gate.problems(ROOT) == []
 
 
+@pytest.mark.xdist_group("tree")
 def test_a_second_look_parses_no_text_again(monkeypatch: pytest.MonkeyPatch) -> None:
     for gate in (imports, truths, secrets, documents):
         assert gate.problems(ROOT) == []

@@ -78,6 +78,11 @@ def problems(root: Path) -> list[str]:
     return out
 
 
+def _bounded(mark: bytes) -> bytes:
+    """A pattern of a name that is no part of a longer one."""
+    return rb"(?<![A-Za-z_])" + re.escape(mark) + rb"(?![A-Za-z_])"
+
+
 def contents(root: Path, wheel: Path) -> list[str]:
     """What a built wheel holds and must not, or lacks."""
     out, extensions = [], 0
@@ -100,12 +105,8 @@ def contents(root: Path, wheel: Path) -> list[str]:
             if name.endswith((".so", ".pyd", ".dylib")):
                 extensions += 1
                 binary = archive.read(name)
-                found = {
-                    m.group()
-                    for m in re.finditer(
-                        b"|".join(rb"(?<![A-Za-z_])" + re.escape(m) + rb"(?![A-Za-z_])" for m in sorted(marks)), binary
-                    )
-                }
+                # Bytes are found many times faster than a pattern, which is asked only where they are.
+                found = {mark for mark in marks if mark in binary and re.search(_bounded(mark), binary)}
                 out += [
                     f"{wheel.name}: {name} holds {mark.decode()}, which is what benchmarks measure"
                     for mark in sorted(found)

@@ -23,6 +23,13 @@ fn rounds(b: &mut Builder, count: usize, width: usize) {
     }
 }
 
+/// The largest error of a network's output.
+fn largest(network: &Network, image: &[f64], output: &[f64]) -> f64 {
+    let exact = network.evaluate(image).unwrap();
+    let off = |(a, b): (&f64, &f64)| (a - b).abs();
+    output.iter().zip(&exact[network.output]).map(off).fold(0.0, f64::max)
+}
+
 fn placed(circuit: &Circuit) -> Vec<(String, usize, usize)> {
     let of = |op: &Op| match op {
         Op::Bootstrap { input, output, .. } => {
@@ -86,9 +93,7 @@ fn composites_between_residual_sums_keep_to_their_errors() {
     b.dense(x, 10);
     let network = b.network();
     let (circuit, output) = check(&network, &b.image, &PackedOptions { precision_bits: 6, ..deep(1024) });
-    let exact = network.evaluate(&b.image).unwrap();
-    let off = |(a, b): (&f64, &f64)| (a - b).abs();
-    let worst = output.iter().zip(&exact[network.output]).map(off).fold(0.0, f64::max);
+    let worst = largest(&network, &b.image, &output);
     // Without slopes, twelve polynomials' coefficients would multiply it by 2^30.
     assert!(worst < circuit.expected_error() && circuit.expected_error() < 1e3 * worst, "{worst}");
     let inside = placed(&circuit).iter().filter(|(name, ..)| name.contains('t')).count();
@@ -106,9 +111,7 @@ fn fitted_polynomials_count_errors_by_their_slopes() {
     }
     let network = b.network();
     let (circuit, output) = check(&network, &b.image, &deep(1024));
-    let exact = network.evaluate(&b.image).unwrap();
-    let off = |(a, b): (&f64, &f64)| (a - b).abs();
-    let worst = output.iter().zip(&exact[network.output]).map(off).fold(0.0, f64::max);
+    let worst = largest(&network, &b.image, &output);
     let expected = circuit.expected_error();
     assert!(worst < expected && expected < 1e3 * worst, "{worst} of {expected}");
 }
@@ -130,9 +133,7 @@ fn large_channels_that_are_read_little_do_not_add_up() {
     b.dense(x, 10);
     let network = b.network();
     let (circuit, output) = check(&network, &b.image, &deep(1024));
-    let exact = network.evaluate(&b.image).unwrap();
-    let off = |(a, b): (&f64, &f64)| (a - b).abs();
-    let worst = output.iter().zip(&exact[network.output]).map(off).fold(0.0, f64::max);
+    let worst = largest(&network, &b.image, &output);
     let expected = circuit.expected_error();
     assert!(worst < expected && expected < 300.0 * worst, "{worst} of {expected}");
 }

@@ -19,6 +19,8 @@ mod ifma;
 mod invariant;
 #[cfg(target_arch = "aarch64")]
 mod neon;
+#[cfg(any(target_arch = "aarch64", target_family = "wasm"))]
+mod pairs;
 mod portable;
 #[cfg(target_family = "wasm")]
 mod relaxed;
