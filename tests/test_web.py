@@ -124,6 +124,16 @@ def test_other_trust_models_answer_within_their_error(built: Path, trust: str) -
     )
 
 
+@pytest.mark.parametrize(("images", "ot"), [(1, "softspoken"), (1 << 20, "silent-tiny")])
+def test_oblivious_transfers_are_made_for_so_many_images(built: Path, images: int, ot: str) -> None:
+    """SoftSpoken sends least in short sessions, and hashes 32 blocks a transfer: slow without instructions for AES."""
+    model, x = compiled("two-party"), drawn((1, 1, 6, 6), 6, 0.9)
+    with hushnet.serve(model) as server:
+        [answer] = ask(f"ws://127.0.0.1:{server.port}", {"x": x}, images=images)["answers"]
+    assert answer["trace"]["ot"] == ot
+    assert np.abs(values(answer) - exact(x, "relu")).max() < 0.05
+
+
 @pytest.mark.parametrize("flags", [(), (RELAXED,)])
 @pytest.mark.parametrize("trust", ["client-aided", "non-interactive"])
 def test_platforms_with_and_without_relaxed_simd_compute_alike(built: Path, trust: str, flags: tuple[str, ...]) -> None:

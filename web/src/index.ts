@@ -41,6 +41,8 @@ export interface ConnectOptions {
   readonly allowInsecure?: boolean;
   /** Most bytes that the client may hold. */
   readonly memory?: number;
+  /** Images that the session will ask for, about; 16 by default. A two-party client makes its oblivious transfers in the way that sends least for so many. */
+  readonly images?: number;
   /** Makes the connection; by default the platform's WebSocket. */
   readonly socket?: (url: string) => Socket;
 }
@@ -126,9 +128,9 @@ export class Session {
       throw error;
     }
     const session = new Session(thread, socket, shared, options.socket !== undefined);
-    const { model = "", token = "", allowInsecure = false, memory = 3 * 2 ** 30 } = options;
+    const { model = "", token = "", allowInsecure = false, memory = 3 * 2 ** 30, images = 16 } = options;
     try {
-      const reply = await session.#ask({ kind: "open", module, shared, model, token, allowInsecure, memory });
+      const reply = await session.#ask({ kind: "open", module, shared, model, token, allowInsecure, memory, images });
       if (reply.kind !== "opened") throw new HushnetError("InternalError", `the worker answers with ${reply.kind}`);
       Object.assign(session, { plan: JSON.parse(reply.plan), trust: reply.trust });
     } catch (error) {
@@ -153,7 +155,7 @@ export class Session {
     this.#progress = progress;
     // One copy, which moves to the worker: a message that is not moved would be copied twice.
     const given = this.#named(inputs).map(({ name, tensor: { shape, data } }) => ({ name, tensor: { shape, data: copied(data) } }));
-    const reply = await this.#ask({ kind: "infer", inputs: given }, given.map(({ tensor }) => tensor.data.buffer));
+    const reply = await this.#ask({ kind: "infer", inputs: given, tell: progress !== undefined }, given.map(({ tensor }) => tensor.data.buffer));
     if (reply.kind !== "answer") throw new HushnetError("InternalError", `the worker answers with ${reply.kind}`);
     const outputs = Object.fromEntries(reply.outputs.map((o) => [o.name, o.output]));
     return { outputs, outOfRange: reply.outOfRange, trace: JSON.parse(reply.trace) };
@@ -206,10 +208,7 @@ export class Session {
         break;
       }
       case "want":
-        this.#mail.want(reply.limit);
-        break;
-      case "more":
-        this.#mail.more();
+        this.#mail.deliver();
         break;
       case "progress":
         this.#progress?.(reply.progress);

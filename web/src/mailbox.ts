@@ -1,14 +1,20 @@
 // Shared memory through which the page hands received messages to the worker, and the worker those that it sends to the page. The worker computes
-// without returning to its event loop, so it waits here: it asks with a message, the page writes a piece and wakes it. Memory that is new for every
-// message would cost more than what is written to it: the system clears each page of it.
+// without returning to its event loop, so it waits here: it says so in the memory, the page writes a piece as soon as there is one and wakes it. Where
+// one has come already, the worker asks for it with a message, which costs both of them more than the rest. Memory that is new for every message
+// would cost more than what is written to it: the system clears each page of it.
 
 const PIECE = 1 << 20;
-const HEADER = 32;
+const HEADER = 64;
 /** Pieces on their way from the worker to the page. */
 const SLOTS = 4;
 
 const EMPTY = 0;
 const FULL = 1;
+/** Of the piece to the worker: it waits for one. */
+const WANTED = 2;
+/** Where the most bytes are that a message may have, 0: not known yet; and what the page has to deliver. */
+const LIMIT = 7;
+const QUEUED = 8;
 
 /** Longest wait for the server, in milliseconds. */
 const PATIENCE = 600_000;
@@ -17,7 +23,7 @@ export function mailbox(): SharedArrayBuffer {
   return new SharedArrayBuffer(HEADER + (1 + SLOTS) * PIECE);
 }
 
-/** State, total, count of the piece to the worker; then the state of every slot. */
+/** State, total, count of the piece to the worker; then the state of every slot, and what is at {@link LIMIT} and {@link QUEUED}. */
 function parts(shared: SharedArrayBuffer): { state: Int32Array; data: Uint8Array; slots: Uint8Array[] } {
   const piece = (i: number) => new Uint8Array(shared, HEADER + i * PIECE, PIECE);
   const slots = Array.from({ length: SLOTS }, (_, i) => piece(1 + i));
@@ -100,8 +106,9 @@ export class Reader {
     this.#data = data;
   }
 
-  /** Waits for a message; `ask` tells the page that one is wanted. Its bytes; negative: the connection is closed. */
-  next(ask: () => void): number {
+  /** Waits for a message of at most so many bytes; `ask` tells the page that one of those that have come is wanted. Its bytes; negative: the connection is closed. */
+  next(limit: number, ask: () => void): number {
+    Atomics.store(this.#state, LIMIT, Math.min(limit, 2 ** 31 - 1));
     this.#wait(ask);
     return Atomics.load(this.#state, 1);
   }
@@ -119,9 +126,10 @@ export class Reader {
   }
 
   #wait(ask: () => void): void {
-    Atomics.store(this.#state, 0, EMPTY);
-    ask();
-    if (Atomics.wait(this.#state, 0, EMPTY, PATIENCE) === "timed-out") throw new Error("the server is silent");
+    Atomics.store(this.#state, 0, WANTED);
+    // What comes after this is delivered as it comes: the page counts it first, and looks whether it is wanted then.
+    if (Atomics.load(this.#state, QUEUED) > 0) ask();
+    if (Atomics.wait(this.#state, 0, WANTED, PATIENCE) === "timed-out") throw new Error("the server is silent");
   }
 }
 
@@ -131,8 +139,6 @@ export class Writer {
   readonly #data: Uint8Array;
   readonly #queue: Uint8Array[] = [];
   #at = 0;
-  #wanted = false;
-  #limit = Infinity;
   #closed = false;
 
   constructor(shared: SharedArrayBuffer) {
@@ -143,33 +149,27 @@ export class Writer {
 
   /** A message came from the server; false: it is longer than the worker takes. */
   push(message: Uint8Array): boolean {
-    if (message.length > this.#limit) return false;
+    if (message.length > (Atomics.load(this.#state, LIMIT) || Infinity)) return false;
     this.#queue.push(message);
-    this.#deliver();
+    this.#count();
+    this.deliver();
     return true;
-  }
-
-  /** The worker waits for a message of at most so many bytes. */
-  want(limit: number): void {
-    this.#limit = limit;
-    this.#wanted = true;
-    this.#deliver();
-  }
-
-  /** The worker waits for the rest of a message. */
-  more(): void {
-    this.#wanted = true;
-    this.#deliver();
   }
 
   /** No message will come any more. */
   close(): void {
     this.#closed = true;
-    this.#deliver();
+    this.#count();
+    this.deliver();
   }
 
-  #deliver(): void {
-    if (!this.#wanted) return;
+  #count(): void {
+    Atomics.store(this.#state, QUEUED, this.#queue.length + Number(this.#closed));
+  }
+
+  /** Writes the next piece if the worker waits for one. */
+  deliver(): void {
+    if (Atomics.load(this.#state, 0) !== WANTED) return;
     const message = this.#queue[0];
     if (message === undefined) {
       if (this.#closed) this.#wake(-1, 0);
@@ -180,13 +180,13 @@ export class Writer {
     this.#at += piece.length;
     if (this.#at === message.length) {
       this.#queue.shift();
+      this.#count();
       this.#at = 0;
     }
     this.#wake(message.length, piece.length);
   }
 
   #wake(total: number, count: number): void {
-    this.#wanted = false;
     Atomics.store(this.#state, 1, total);
     Atomics.store(this.#state, 2, count);
     Atomics.store(this.#state, 0, FULL);

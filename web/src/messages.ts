@@ -28,15 +28,23 @@ export interface Progress {
 
 /** What the page asks of the worker. */
 export type Request =
-  | { kind: "open"; module: WebAssembly.Module; shared: SharedArrayBuffer; model: string; token: string; allowInsecure: boolean; memory: number }
-  | { kind: "infer"; inputs: { name: string; tensor: Tensor }[] }
+  | {
+      kind: "open";
+      module: WebAssembly.Module;
+      shared: SharedArrayBuffer;
+      model: string;
+      token: string;
+      allowInsecure: boolean;
+      memory: number;
+      images: number;
+    }
+  | { kind: "infer"; inputs: { name: string; tensor: Tensor }[]; tell: boolean }
   | { kind: "close" };
 
 /** What the worker tells the page. */
 export type Reply =
   | { kind: "send"; piece: Piece }
-  | { kind: "want"; limit: number }
-  | { kind: "more" }
+  | { kind: "want" }
   | { kind: "progress"; progress: Progress }
   | { kind: "opened"; plan: string; trust: string }
   | { kind: "answer"; outputs: { name: string; output: Output }[]; outOfRange: string | null; trace: string }

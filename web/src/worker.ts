@@ -30,6 +30,8 @@ async function port(): Promise<Port> {
 
 const { post, listen } = await port();
 let session: Session | undefined;
+/** Whether the page listens to progress: every message to it takes processor time of both threads. */
+let telling = false;
 
 /** What the client calls; crates/wasm/src/host.rs declares it. */
 function host(shared: SharedArrayBuffer): object {
@@ -40,13 +42,13 @@ function host(shared: SharedArrayBuffer): object {
       sender.send(bytes, (piece) => post({ kind: "send", piece }, []));
     },
     receive(limit: number): number {
-      return reader.next(() => post({ kind: "want", limit }, []));
+      return reader.next(limit, () => post({ kind: "want" }, []));
     },
     take(frame: Uint8Array): void {
-      reader.take(frame, () => post({ kind: "more" }, []));
+      reader.take(frame, () => post({ kind: "want" }, []));
     },
     progress(stage: string, index: number, stages: number, done: number, parts: number): void {
-      post({ kind: "progress", progress: { stage, index, stages, done, parts } }, []);
+      if (telling) post({ kind: "progress", progress: { stage, index, stages, done, parts } }, []);
     },
   };
 }
@@ -54,12 +56,13 @@ function host(shared: SharedArrayBuffer): object {
 function open(request: Request & { kind: "open" }): void {
   initSync({ module: request.module });
   (globalThis as { hushnetHost?: object }).hushnetHost = host(request.shared);
-  session = Session.open(request.model, request.token, request.allowInsecure, request.memory);
+  session = Session.open(request.model, request.token, request.allowInsecure, request.memory, request.images);
   post({ kind: "opened", plan: session.plan(), trust: session.trust() }, []);
 }
 
 function infer(request: Request & { kind: "infer" }): void {
   if (!session) throw new Error("the session is closed");
+  telling = request.tell;
   const inputs = new Inputs();
   for (const { name, tensor } of request.inputs) {
     const shape = Uint32Array.from(tensor.shape);

@@ -129,18 +129,26 @@ pub struct Session {
 
 #[wasm_bindgen]
 impl Session {
-    /// Greets the server at the other end of the worker's connection, checks its plan and opens a session. `memory`: most bytes to hold.
+    /// Greets the server at the other end of the worker's connection, checks its plan and opens a session. `memory`: most bytes to hold;
+    /// `images`: how many will come, about.
     ///
     /// # Errors
     /// Transport, protocol, or a plan that this client refuses.
-    pub fn open(model: String, token: String, allow_insecure: bool, memory: f64) -> Result<Session, JsValue> {
+    pub fn open(
+        model: String,
+        token: String,
+        allow_insecure: bool,
+        memory: f64,
+        images: u32,
+    ) -> Result<Session, JsValue> {
         let memory_bytes = (memory.max(0.0) as u64).min(u64::from(u32::MAX));
         let limits = Limits { memory_bytes, ..Limits::default() };
         let plan = PlanOptions { limits, allow_insecure };
         let channel = HostChannel::new(Introduction { model, token });
         let mask_cache_bytes = memory_bytes / 4;
         let batch = ClientOptions { plan, mask_cache_bytes, compute: Compute::default(), expected: None };
-        let two_party = TwoPartyOptions { plan, ..TwoPartyOptions::default() };
+        let expected_images = Some(images as usize);
+        let two_party = TwoPartyOptions { plan, expected_images, ..TwoPartyOptions::default() };
         let client = session::open(Box::new(channel), batch, two_party).map_err(|e| thrown(&e))?;
         Ok(Self { client: Some(client) })
     }
