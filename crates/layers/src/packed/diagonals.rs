@@ -12,9 +12,11 @@
 use super::layout::{Layout, EMPTY};
 use super::spec::Linear;
 use std::collections::{BTreeMap, BTreeSet};
+use std::rc::Rc;
+use std::sync::Arc;
 
 /// Where outputs go and how they are summed.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, PartialEq)]
 pub enum Form {
     /// Every place of an output receives its whole sum.
     Direct(Layout),
@@ -129,6 +131,45 @@ pub(super) fn diagonals(map: &Linear, input: &Layout, form: &Form, offset: usize
         .collect()
 }
 
+/// [`diagonals`] of a map that were asked for before: a look ahead asks for what the next step asks for again.
+#[derive(Default)]
+pub(super) struct Known(Vec<Entry>);
+
+struct Entry {
+    weights: Arc<Vec<f64>>,
+    between: (Layout, Form),
+    offset: usize,
+    sets: Rc<Vec<BTreeSet<Diagonal>>>,
+}
+
+impl Known {
+    /// [`diagonals`].
+    pub(super) fn diagonals(
+        &mut self,
+        map: &Linear,
+        input: &Layout,
+        form: &Form,
+        offset: usize,
+    ) -> Rc<Vec<BTreeSet<Diagonal>>> {
+        let same = |e: &&Entry| {
+            let (from, to) = (&e.between.0, &e.between.1);
+            Arc::ptr_eq(&e.weights, &map.weights) && e.offset == offset && from == input && to == form
+        };
+        if let Some(found) = self.0.iter().find(same) {
+            return found.sets.clone();
+        }
+        let sets = Rc::new(diagonals(map, input, form, offset));
+        let (weights, between) = (map.weights.clone(), (input.clone(), form.clone()));
+        self.0.push(Entry { weights, between, offset, sets: sets.clone() });
+        sets
+    }
+
+    /// Forgets a map, which is not asked for again.
+    pub(super) fn forget(&mut self, map: &Linear) {
+        self.0.retain(|e| !Arc::ptr_eq(&e.weights, &map.weights));
+    }
+}
+
 /// How rotations are cut into baby and giant steps: r = giant + baby, giant steps are multiples of `base`, baby steps in
 /// `[-shift, base - shift)`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -240,7 +281,6 @@ mod tests {
     use super::super::layout::Grid;
     use super::*;
     use crate::batch::{Conv2d, Dense, Geometry};
-    use std::sync::Arc;
 
     fn map(geometry: Geometry) -> Linear {
         let weights = (0..geometry.weights()).map(|i| (i % 3) as f64).collect();
@@ -290,5 +330,24 @@ mod tests {
                 }
             }
         }
+    }
+
+    #[test]
+    fn what_is_known_is_that_of_the_same_question() {
+        let maps = [0, 1].map(|_| map(Geometry::dense(Dense { inputs: 2, outputs: 2 }).unwrap()));
+        let layouts = [Layout::flat(16, 2), Layout::padded(16, 2, 8)];
+        let mut known = Known::default();
+        let questions = (0..16).map(|i| {
+            let form = Form::Direct(layouts[i / 4 % 2].clone());
+            (&maps[i / 8], &layouts[i / 2 % 2], form, 4 * (i % 2))
+        });
+        for (map, input, form, offset) in questions.clone().chain(questions) {
+            let found = known.diagonals(map, input, &form, offset);
+            assert_eq!(*found, diagonals(map, input, &form, offset));
+            assert!(Rc::ptr_eq(&found, &known.diagonals(map, input, &form, offset)));
+        }
+        assert_eq!(known.0.len(), 16);
+        known.forget(&maps[0]);
+        assert_eq!(known.0.len(), 8);
     }
 }

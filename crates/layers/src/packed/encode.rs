@@ -6,8 +6,10 @@ use super::diagonals::visit;
 use super::layout::EMPTY;
 use super::PackedError;
 use hushnet_rlwe::ckks::{EncodeAt, Encoder, PlainRows, Plaintext};
-use std::collections::BTreeMap;
 use std::ops::Range;
+
+/// The number of no list.
+const NOWHERE: u32 = u32::MAX;
 
 /// Weights of some inner sums of one output ciphertext, not yet encoded.
 pub(super) struct Weights<'a> {
@@ -45,22 +47,23 @@ impl<'a> Weights<'a> {
         match &op.method {
             _ if wanted.is_empty() => (),
             Method::Rotate { input, form, split } => {
-                let mut at = BTreeMap::new();
+                // By diagonal: the giant step, and the list of values where the sum is wanted.
+                let count = op.rotations.inputs.iter().map(|(i, _)| *i as usize + 1).max().unwrap_or(0);
+                let mut at = vec![(0u32, NOWHERE, 0u32); count * slots];
+                let mask = slots as i64 - 1;
                 for (k, s) in sums.iter().enumerate() {
+                    let Some(k) = places[k] else { continue };
                     for (t, &number) in s.terms.iter().enumerate() {
                         let (i, baby) = op.rotations.inputs[number as usize];
-                        at.insert((i, baby, s.giant), places[k].map(|k| (k, t)));
+                        let r = (baby + s.giant + split.offset as i64) & mask;
+                        let giant = s.giant.rem_euclid(period as i64) as u32;
+                        at[i as usize * slots + r as usize] = (giant, k as u32, t as u32);
                     }
                 }
-                let mut last = ((u32::MAX, 0), (None, 0));
-                visit(&op.map, input, form, (ct, split.offset), period, |diagonal, slot, w| {
-                    if last.0 != diagonal {
-                        let (baby, giant) = split.cut(diagonal.1);
-                        last = (diagonal, (at[&(diagonal.0, baby, giant)], giant));
-                    }
-                    if let (Some((k, t)), giant) = last.1 {
-                        let inner = (slot as i64 + giant).rem_euclid(period as i64) as usize;
-                        put(k, t, inner, w);
+                visit(&op.map, input, form, (ct, split.offset), period, |(i, r), slot, w| {
+                    let (giant, k, t) = at[i as usize * slots + r as usize];
+                    if k != NOWHERE {
+                        put(k as usize, t as usize, (slot + giant as usize) & (period - 1), w);
                     }
                 });
             }

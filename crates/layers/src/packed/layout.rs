@@ -40,6 +40,8 @@ pub struct Layout {
     pub period: usize,
     /// How it was made.
     pub grid: Option<Grid>,
+    /// Per element its only place within a period, where every element has one.
+    single: Option<Vec<(u32, u32)>>,
 }
 
 impl Layout {
@@ -57,7 +59,8 @@ impl Layout {
         while period > 1 && cts.iter().all(|c| (0..slots).all(|s| c[s] == c[(s + period / 2) % slots])) {
             period /= 2;
         }
-        Self { cts, places, period, grid }
+        let single = places.iter().map(|p| (p.len() == slots / period).then(|| p[0])).collect();
+        Self { cts, places, period, grid, single }
     }
 
     /// Channels in blocks and phases of a grid; `None` when an element falls outside of it. Channels go to
@@ -120,9 +123,13 @@ impl Layout {
     }
 
     /// The copy of an element that is reached first going up from slot `start`, around the end: its ciphertext (of several at one
-    /// slot the first) and how far it is. Cost: a binary search among the copies.
+    /// slot the first) and how far it is. Cost: a load where copies are a period apart, else a binary search among them.
     #[must_use]
     pub fn nearest(&self, element: usize, start: usize) -> (u32, u32) {
+        if let Some(single) = &self.single {
+            let (i, u) = single[element];
+            return (i, (u as usize).wrapping_sub(start) as u32 & (self.period as u32 - 1));
+        }
         let mask = self.slots() - 1;
         let far = |&(i, u): &(u32, u32)| (i, ((u as usize).wrapping_sub(start) & mask) as u32);
         let places = self.places[element].as_slice();

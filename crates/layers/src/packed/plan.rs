@@ -3,7 +3,7 @@
 use super::circuit::{LinearOp, Method, Op, Program, Upload, Value};
 use super::composite::Chain;
 use super::cost::LevelCost;
-use super::diagonals::{diagonals, Form, Rotations, Split, Sum};
+use super::diagonals::{Form, Known, Rotations, Split, Sum};
 use super::first_layer::{members, pool_first, Copies, Pooling};
 use super::layout::{Grid, Layout};
 use super::levels::{assign_levels, idle, levels};
@@ -11,6 +11,7 @@ use super::machine::depth;
 use super::spec::{Linear, Network, Step};
 use super::PackedError;
 use crate::batch::{Conv2d, Geometry};
+use std::cell::RefCell;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
@@ -39,6 +40,7 @@ struct Planner<'a> {
     placed: BTreeMap<usize, (usize, Layout)>,
     program: Program,
     cost: f64,
+    known: RefCell<Known>,
 }
 
 type Rotated = (f64, Form, Split, Rotations);
@@ -67,7 +69,7 @@ impl Planner<'_> {
         let folds = form.folds();
         let mut best: Option<(f64, Split, Rotations)> = None;
         for offset in offsets {
-            let sets = diagonals(map, input, &form, offset);
+            let sets = self.known.borrow_mut().diagonals(map, input, &form, offset);
             let products: usize = sets.iter().map(std::collections::BTreeSet::len).sum();
             if products as f64 * at.product() > limit {
                 continue;
@@ -228,6 +230,7 @@ impl Planner<'_> {
                 }
             }
         }
+        self.known.get_mut().forget(map);
         if from_client && !self.choice.channel_wise {
             let limit = best.as_ref().map_or(f64::INFINITY, |b| b.0);
             if self.replicated(step, limit) {
@@ -379,6 +382,7 @@ impl Planner<'_> {
         let Some(found) = self.rotated(&map, from, form, self.need[tensor], f64::INFINITY) else {
             return Err(PackedError::Spec("no layout fits a sum".into()));
         };
+        self.known.get_mut().forget(&map);
         self.cost += found.0;
         let target = self.value(tensor, to.cts.len(), to.period);
         self.program.ops.push(Op::Linear(Box::new(LinearOp {
@@ -505,8 +509,16 @@ fn plan_one(
         slots: choice.slots,
         width: choice.width,
     };
-    let mut planner =
-        Planner { net, choice, need: levels(net), pooling, placed: BTreeMap::new(), program, cost: 0.0 };
+    let mut planner = Planner {
+        net,
+        choice,
+        need: levels(net),
+        pooling,
+        placed: BTreeMap::new(),
+        program,
+        cost: 0.0,
+        known: RefCell::default(),
+    };
     for at in 0..net.steps.len() {
         planner.step(at)?;
     }
