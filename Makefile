@@ -66,7 +66,7 @@ $(VENV)/.benchmarks: $(VENV)/.built $(BENCH_SOURCES)
 	@touch $@
 
 # With a wheel that fits (HUSHNET_WHEEL, or target/wheels where no source is newer) nothing is compiled (tests/wheels/fitting.py).
-# Bytecode of modules that the demo imports is made as it imports them: for all of SciPy and SymPy it takes pip longer than the demo takes.
+# Bytecode of modules that the demo imports is made as it imports them: for all of SymPy it takes pip longer than the demo takes.
 demo:
 	@test -n "$(PYTHON)" || { echo "Python 3.10 or newer is needed"; exit 1; }
 	@wheel=$$($(PYTHON) tests/wheels/fitting.py target/wheels Cargo.toml pyproject.toml crates python) || exit 1; \
@@ -74,7 +74,7 @@ demo:
 		echo "== $$wheel into out/.demo"; \
 		{ [ -x out/.demo/bin/python ] || $(PYTHON) -m venv out/.demo; } && \
 		out/.demo/bin/pip install -q --disable-pip-version-check --no-compile --force-reinstall --no-deps "$$wheel" && \
-		out/.demo/bin/pip install -q --disable-pip-version-check --no-compile "hushnet[demo] @ file://$$wheel" && \
+		out/.demo/bin/pip install -q --disable-pip-version-check --no-compile "hushnet @ file://$$wheel" && \
 		out/.demo/bin/hushnet demo --out out/demo; \
 	else $(MAKE) --no-print-directory $(VENV)/.built && $(BIN)/hushnet demo --out out/demo; fi
 
@@ -177,7 +177,7 @@ $(ZIG)/.installed:
 	@$(PYTHON) -m venv $(ZIG) && $(ZIG)/bin/pip install -q --disable-pip-version-check "maturin>=1.8,<2" "ziglang>=0.13"
 	@touch $@
 
-# Each has the browser's page (`make web`), which `hushnet serve --web` shows.
+# Each has the browser's page (`make web`), which `hushnet serve --web` shows. Numbers of lines, which wheels are stripped of, are not made.
 wheels: $(ZIG)/.installed $(NEEDS_CARGO) web
 	@rm -rf target/wheels
 	@set -e; export PATH="$(abspath $(ZIG))/bin:$$PATH" VIRTUAL_ENV="$(abspath $(ZIG))"; \
@@ -185,7 +185,7 @@ wheels: $(ZIG)/.installed $(NEEDS_CARGO) web
 		echo "== wheel for $$target ($(WHEEL_PROFILE))"; \
 		case $$target in *-musl) tag=musllinux_1_2 ;; *) tag=manylinux_2_17 ;; esac; \
 		if command -v rustup >/dev/null; then rustup target add $$target 2>/dev/null; fi; \
-		maturin build --zig --target $$target --compatibility $$tag --profile $(WHEEL_PROFILE) --strip --locked -q --out target/wheels; \
+		CARGO_PROFILE_RELEASE_DEBUG=false maturin build --zig --target $$target --compatibility $$tag --profile $(WHEEL_PROFILE) --strip --locked -q --out target/wheels; \
 	done; \
 	echo "== source archive"; maturin sdist --out target/wheels
 	$(PYTHON) -m tests.wheels target/wheels --no-install

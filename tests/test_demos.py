@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+import io
 import json
+import re
+import subprocess
+import sys
 from dataclasses import replace
 from pathlib import Path
 
@@ -11,9 +15,11 @@ import numpy as np
 import onnx
 import pytest
 from hushnet import data, demos, zoo
-from hushnet.cli import real
+from hushnet.cli import digits, real
 from hushnet.demos import measure, tasks
 from onnx import TensorProto, helper, numpy_helper
+from PIL import Image
+from sklearn.datasets import load_digits
 
 CLASSES = ["alpha", "beta", "gamma"]
 
@@ -173,3 +179,35 @@ def test_what_is_no_picture_is_a_sentence(tmp_path: Path) -> None:
         data.read_picture(tmp_path / "a.png")
     with pytest.raises(data.DataError, match="cannot be read"):
         data.read_file(tmp_path / "absent")
+
+
+def test_the_digits_are_scikit_learns() -> None:
+    given = load_digits()
+    x, y, held_x, held_y = data.digits(8, held_out=360)
+    rows = np.column_stack([np.concatenate([held_x, x]).reshape(-1, 64) * 16, np.concatenate([held_y, y])])
+    wanted = np.column_stack([given.data, given.target])
+    assert np.array_equal(rows[np.lexsort(rows.T)], wanted[np.lexsort(wanted.T)])
+
+
+def test_the_demo_of_digits_needs_what_every_install_has(tmp_path: Path) -> None:
+    """None of the packages of the extra `demo` is there to be imported."""
+    program = (
+        "import sys\n"
+        "for name in ('sklearn', 'scipy', 'matplotlib', 'PIL', 'onnxruntime'): sys.modules[name] = None\n"
+        f"sys.argv = ['hushnet', 'demo', '--images', '20', '--json', '--out', {str(tmp_path)!r}]\n"
+        "from hushnet.cli import main\n"
+        "main()\n"
+    )
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    told = json.loads(done.stdout)
+    assert told["equal_to_plaintext_fixed_point"] and told["images"] == 20
+    svg = Path(told["picture"]).read_text()
+    assert svg.count('font-weight="bold"') == 20
+    # the digits, and what the server received
+    assert len(re.findall("data:image/png;base64,", svg)) == 2
+
+
+def test_pictures_of_the_demo_show_their_bytes() -> None:
+    grey = np.random.default_rng(3).integers(0, 256, (5, 7), dtype=np.uint8)
+    assert np.array_equal(np.asarray(Image.open(io.BytesIO(digits.png(grey)))), grey)

@@ -80,7 +80,7 @@ def demo(python: Path, wheel: Path) -> dict[str, Any]:
             "--only-binary",
             ":all:",
         ]
-        _run([*pip, f"hushnet[demo] @ {wheel.resolve().as_uri()}"], environment, "pip install")
+        _run([*pip, f"hushnet @ {wheel.resolve().as_uri()}"], environment, "pip install")
         installed = time.monotonic()
         said = _run(
             [home / "bin/hushnet", "demo", "--out", Path(place) / "demo", "--json"], environment, "hushnet demo"

@@ -124,6 +124,11 @@ fn pack_wide_groups(words: &[u64], k: u32, out: &mut [u8]) -> usize {
 fn pack_portable(words: &[u64], k: u32, out: &mut [u8]) {
     let done = match k {
         33..=56 => pack_wide_groups(words, k, out),
+        25 => pack_groups::<25>(words, k, out),
+        26 => pack_groups::<26>(words, k, out),
+        27 => pack_groups::<27>(words, k, out),
+        28 => pack_groups::<28>(words, k, out),
+        29 => pack_groups::<29>(words, k, out),
         30 => pack_groups::<30>(words, k, out),
         31 => pack_groups::<31>(words, k, out),
         32 => pack_groups::<32>(words, k, out),

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import base64
 import json
+import struct
 import subprocess
 import sys
 import time
+import zlib
 from collections.abc import Iterator
 from contextlib import contextmanager
 from functools import partial
@@ -48,7 +51,7 @@ def run_demo(folder: Path, count: int, *, quiet: bool) -> dict[str, Any]:
     planned = next(iter(fixed_point.run(model.plan, {model.input_names[0]: test_x}).values()))
     plain = float_logits(test_x)
     summary = summarise(model, result, encrypted, planned, plain, test_y, seconds)
-    picture = draw(folder / "demo.png", test_x, test_y, encrypted, seen.read_bytes())
+    picture = draw(folder / "demo.svg", test_x, test_y, encrypted, seen.read_bytes())
     summary |= {"picture": str(picture), "plan": str(plan_path)}
     say(text_summary(summary))
     say(report.trust_text(model.plan))
@@ -135,34 +138,50 @@ def text_summary(s: dict[str, Any]) -> str:
 
 def draw(path: Path, images: np.ndarray, labels: np.ndarray, logits: np.ndarray, seen: bytes) -> Path:
     """Digits with predictions as the client sees them, and as many bytes of what the server received instead."""
-    import matplotlib
-
-    matplotlib.use("Agg")
-    from matplotlib import pyplot
-
     columns, rows, side = 12, 4, 28
     count = min(len(images), columns * rows)
+    width, height, gap, top = columns * side, rows * side, 14, 16
 
     def mosaic(tiles: np.ndarray) -> np.ndarray:
-        grid = np.zeros((rows * columns, side, side))
+        grid = np.zeros((rows * columns, side, side), np.uint8)
         grid[: len(tiles)] = tiles
-        return grid.reshape(rows, columns, side, side).swapaxes(1, 2).reshape(rows * side, columns * side)
+        return grid.reshape(rows, columns, side, side).swapaxes(1, 2).reshape(height, width)
 
-    figure, (left, right) = pyplot.subplots(1, 2, figsize=(15, 3.6), layout="constrained")
-    left.imshow(1 - mosaic(images[:count].reshape(-1, side, side)), cmap="gray", vmin=0, vmax=1)
+    def panel(x: int, title: str, tiles: np.ndarray) -> str:
+        picture = base64.b64encode(png(mosaic(tiles))).decode()
+        return (
+            f'<text x="{x}" y="11" font-size="9" fill="#222">{title}</text>'
+            f'<image x="{x}" y="{top}" width="{width}" height="{height}" style="image-rendering:pixelated" '
+            f'href="data:image/png;base64,{picture}"/>\n'
+        )
+
+    grey = (255 * (1 - images[:count].reshape(-1, side, side))).round().astype(np.uint8)
+    body = panel(0, "The client: digits and decrypted predictions (green: right)", grey)
     for i in range(count):
         predicted = int(logits[i].argmax())
         colour = "#1b7837" if predicted == labels[i] else "#b2182b"
-        left.text(
-            i % columns * side + 1, i // columns * side + 8, str(predicted), color=colour, fontsize=11, weight="bold"
-        )
-    left.set_title("The client: digits and decrypted predictions (green: right)")
+        x, y = i % columns * side + 1, top + i // columns * side + 9
+        body += f'<text x="{x}" y="{y}" font-size="10" font-weight="bold" fill="{colour}">{predicted}</text>\n'
     received = np.frombuffer(seen, dtype=np.uint8)[: count * side * side]
     if len(received) == count * side * side:
-        right.imshow(mosaic(received.reshape(count, side, side)), cmap="gray", vmin=0, vmax=255)
-    right.set_title("The server: the bytes that it received")
-    for axis in (left, right):
-        axis.axis("off")
-    figure.savefig(path, dpi=90)
-    pyplot.close(figure)
+        body += panel(width + gap, "The server: the bytes that it received", received.reshape(count, side, side))
+    box = f"0 0 {2 * width + gap} {top + height}"
+    path.write_text(
+        f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="{box}" width="{2 * (2 * width + gap)}" '
+        f'font-family="sans-serif" style="background:#fff">\n{body}</svg>\n'
+    )
     return path
+
+
+def png(grey: np.ndarray) -> bytes:
+    """A PNG file of bytes ``[height, width]``, 0 for black."""
+
+    def chunk(kind: bytes, content: bytes) -> bytes:
+        return struct.pack(">I", len(content)) + kind + content + struct.pack(">I", zlib.crc32(kind + content))
+
+    height, width = grey.shape
+    # Each row begins with the number of its filter, which is none.
+    lines = np.concatenate([np.zeros((height, 1), np.uint8), grey], axis=1)
+    head = struct.pack(">IIBBBBB", width, height, 8, 0, 0, 0, 0)
+    body = chunk(b"IHDR", head) + chunk(b"IDAT", zlib.compress(lines.tobytes())) + chunk(b"IEND", b"")
+    return b"\x89PNG\r\n\x1a\n" + body

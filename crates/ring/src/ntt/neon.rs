@@ -1,7 +1,7 @@
 //! Transforms in vectors of ARM (`pairs.rs`).
 #![allow(unsafe_code)]
 
-use super::pairs::transforms;
+use super::pairs::{transforms, SMALL_BELOW};
 use super::{prepare, transpose_tiles, Finish};
 use crate::prime::{inv_mod, mul_mod};
 use std::arch::aarch64::*;

@@ -5,6 +5,12 @@
 //! `|w| <= 1/2` at most `1/2 + b/8`. Two levels are a pass. Forward, of four values two are reduced and two multiplied; from b <= 2 follows
 //! `0.51 + (1/2 + b/8) + (1/2 + (0.51 + 1/2 + b/8)/8) <= 2`. Backward a pass starts and ends at 1: sums of at most 4 and 1.5 are reduced, the
 //! products have at most `1/2 + 4/8`. All is below 8 p < 2^53.
+//!
+//! For p < 2^26 forward products need no l: that of `|x| <= 2.6` is below 1.3 p^2 < 2^53, so h is it, and at most 0.51 is left of it. A level or a pass
+//! adds at most 1.02 to what is not reduced, so that every second pass reduces nothing: from at most 1.53 to 2.55, and back to 1.53.
+
+/// Forward products of primes below it are exact in binary64.
+pub(super) const SMALL_BELOW: u64 = 1 << 26;
 
 /// Writes the tables and passes into the module of an instruction set, compiled for `$features`. The module has the steps:
 ///
@@ -57,8 +63,18 @@ macro_rules! transforms {
         #[inline]
         #[target_feature(enable = $features)]
         fn times(x: Vector, f: Factor, m: Mod) -> Vector {
+            product::<false>(x, f, m)
+        }
+
+        /// [`times`]; `SMALL`: the product is below 2^53.
+        #[inline]
+        #[target_feature(enable = $features)]
+        fn product<const SMALL: bool>(x: Vector, f: Factor, m: Mod) -> Vector {
             let quotient = rounded(x, f.q);
             let high = mul(x, f.w);
+            if SMALL {
+                return less(high, quotient, m.p);
+            }
             // -l: what the rounding of h has added.
             let low = less(high, x, f.w);
             sub(less(high, quotient, m.p), low)
@@ -92,13 +108,18 @@ macro_rules! transforms {
             }
         }
 
-        /// Two levels of four values, the first at most 2, to at most 2: twiddles of the first level, and of both halves in the second.
+        /// Two levels of four values: twiddles of the first level, and of both halves in the second. From at most 2 to at most 2; `SMALL`: from at most
+        /// 2.55 to 1.53 or, not `REDUCED`, from 1.53 to 2.55.
         #[inline]
         #[target_feature(enable = $features)]
-        fn forward_four(x: Four, [f, g, h]: [Factor; 3], m: Mod) -> Four {
-            let (u0, u1) = (reduce(x[0], m), reduce(x[1], m));
-            let (v0, v1) = (times(x[2], f, m), times(x[3], f, m));
-            let (s, t) = (times(add(u1, v1), g, m), times(sub(u1, v1), h, m));
+        fn forward_four<const SMALL: bool, const REDUCED: bool>(
+            x: Four,
+            [f, g, h]: [Factor; 3],
+            m: Mod,
+        ) -> Four {
+            let (u0, u1) = if REDUCED { (reduce(x[0], m), reduce(x[1], m)) } else { (x[0], x[1]) };
+            let (v0, v1) = (product::<SMALL>(x[2], f, m), product::<SMALL>(x[3], f, m));
+            let (s, t) = (product::<SMALL>(add(u1, v1), g, m), product::<SMALL>(sub(u1, v1), h, m));
             let (a, b) = (add(u0, v0), sub(u0, v0));
             [add(a, s), sub(a, s), add(b, t), sub(b, t)]
         }
@@ -153,25 +174,47 @@ macro_rules! transforms {
             /// # Safety
             /// Needs `$features`.
             #[target_feature(enable = $features)]
-            pub(super) unsafe fn forward(&self, mut blocks: usize, a: &mut [u64]) {
+            pub(super) unsafe fn forward(&self, blocks: usize, a: &mut [u64]) {
+                // SAFETY: by contract.
+                unsafe {
+                    if self.p < SMALL_BELOW {
+                        self.forward_levels::<true>(blocks, a);
+                    } else {
+                        self.forward_levels::<false>(blocks, a);
+                    }
+                }
+            }
+
+            /// # Safety
+            /// Needs `$features`.
+            #[inline]
+            #[target_feature(enable = $features)]
+            unsafe fn forward_levels<const SMALL: bool>(&self, mut blocks: usize, a: &mut [u64]) {
                 assert_eq!(a.len(), self.n);
                 let (n, m, start) = (self.n, modulus(self.p), a.as_mut_ptr());
                 // SAFETY: there are n elements, of which the passes read and write each block's; blocks have eight or more.
                 unsafe {
+                    let mut reduced = true;
                     if (n / blocks).trailing_zeros() % 2 == 1 {
-                        self.forward_level(blocks, start, m);
+                        self.forward_level::<SMALL>(blocks, start, m);
                         blocks *= 2;
                     } else {
-                        self.forward_pass::<true>(blocks, start, m);
+                        self.forward_pass::<true, SMALL, true>(blocks, start, m);
                         blocks *= 4;
                     }
                     while blocks < n / 4 {
-                        self.forward_pass::<false>(blocks, start, m);
+                        reduced = !SMALL || !reduced;
+                        if reduced {
+                            self.forward_pass::<false, SMALL, true>(blocks, start, m);
+                        } else {
+                            self.forward_pass::<false, SMALL, false>(blocks, start, m);
+                        }
                         blocks *= 4;
                     }
                     for b in (0..n / 4).step_by(2) {
                         let at = start.add(4 * b);
-                        let y = forward_four(load_four(at), of_two_blocks(&self.forward, n / 4 + b), m);
+                        let factors = of_two_blocks(&self.forward, n / 4 + b);
+                        let y = forward_four::<SMALL, true>(load_four(at), factors, m);
                         let y = y.map(|v| to_canonical(v, m));
                         store_four(at, y);
                     }
@@ -185,7 +228,7 @@ macro_rules! transforms {
             /// `a` points to n elements, blocks have four or more.
             #[inline]
             #[target_feature(enable = $features)]
-            unsafe fn forward_level(&self, blocks: usize, a: *mut u64, m: Mod) {
+            unsafe fn forward_level<const SMALL: bool>(&self, blocks: usize, a: *mut u64, m: Mod) {
                 let half = self.n / blocks / 2;
                 for b in 0..blocks {
                     let f = broadcast(self.forward[blocks + b]);
@@ -193,7 +236,7 @@ macro_rules! transforms {
                         // SAFETY: both lie within block b.
                         unsafe {
                             let (low, high) = (a.add(2 * half * b + i), a.add(2 * half * b + half + i));
-                            let (u, v) = (load::<true>(low), times(load::<true>(high), f, m));
+                            let (u, v) = (load::<true>(low), product::<SMALL>(load::<true>(high), f, m));
                             store(low, add(u, v));
                             store(high, sub(u, v));
                         }
@@ -207,7 +250,12 @@ macro_rules! transforms {
             /// `a` points to n elements, blocks have eight or more.
             #[inline]
             #[target_feature(enable = $features)]
-            unsafe fn forward_pass<const RESIDUES: bool>(&self, blocks: usize, a: *mut u64, m: Mod) {
+            unsafe fn forward_pass<const RESIDUES: bool, const SMALL: bool, const REDUCED: bool>(
+                &self,
+                blocks: usize,
+                a: *mut u64,
+                m: Mod,
+            ) {
                 let quarter = self.n / blocks / 4;
                 for b in 0..blocks {
                     let of = blocks + b;
@@ -216,7 +264,8 @@ macro_rules! transforms {
                         // SAFETY: all four lie within block b.
                         unsafe {
                             let at = [0, 1, 2, 3].map(|j| a.add((4 * b + j) * quarter + i));
-                            let y = forward_four(at.map(|x| load::<RESIDUES>(x)), factors, m);
+                            let x = at.map(|x| load::<RESIDUES>(x));
+                            let y = forward_four::<SMALL, REDUCED>(x, factors, m);
                             at.iter().zip(y).for_each(|(x, y)| store(*x, y));
                         }
                     }

@@ -2,7 +2,7 @@
 //! is rounded by a sum with [`MAGIC`], in one step with its product.
 #![allow(unsafe_code)]
 
-use super::pairs::transforms;
+use super::pairs::{transforms, SMALL_BELOW};
 use super::{prepare, transpose_tiles, Finish};
 use crate::prime::{inv_mod, mul_mod};
 use std::arch::wasm32::*;

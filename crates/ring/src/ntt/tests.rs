@@ -98,9 +98,10 @@ fn all_paths_give_the_same_bits_and_undo_themselves() {
     let mut prg = Prg::from_seed([6; 16]);
     let sizes = (3..=16).map(|l| (Ring::Cyclotomic, 1 << l));
     for (ring, n) in sizes.chain((3..=15).map(|l| (Ring::ConjugateInvariant, 1 << l))) {
-        for bits in [32, 40, 50, 61] {
+        for bits in [25, 26, 27, 32, 40, 50, 61] {
             let p = primes_near(bits, ring.order(n) / 2, 1).unwrap()[0];
-            for a in [random_poly(&mut prg, n, p), vec![p - 1; n], vec![0; n]] {
+            let turns = (0..n as u64).map(|i| i % 2 * (p - 1)).collect();
+            for a in [random_poly(&mut prg, n, p), vec![p - 1; n], turns, vec![0; n]] {
                 let mut reference = None;
                 for isa in simd::available() {
                     let ntt = Ntt::of_ring(ring, n, p, isa).unwrap();
