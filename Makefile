@@ -96,7 +96,6 @@ test-rust-product test-rust-hostile test-rust-ledger: export HUSHNET_CLIPPY_DRIV
 test-rust-product:
 	@echo "== Rust tests"
 	cargo test --workspace --exclude hushnet-masks --exclude hushnet-kernels --exclude hushnet-wasm $(EXTENSION) --profile $(PROFILE) --locked --tests -- $(HOSTILE:%=--skip %)
-	cargo test --workspace --exclude hushnet-masks --exclude hushnet-kernels --exclude hushnet-wasm $(EXTENSION) --profile $(PROFILE) --locked --doc
 
 test-rust-hostile:
 	@echo "== Rust tests of hostile plans"

@@ -10,7 +10,7 @@ lint=
 for word; do
 	case $name$word in --crate-namehushnet_matmul | --crate-namehushnet_ring | --crate-namehushnet_rlwe) level=1 ;; esac
 	case $name$word in '--cfgfeature="ledger"') lint=$HUSHNET_CLIPPY_DRIVER ;; esac
-	case $name$word in --crate-nameall | --crate-namehostile_plans | --crate-namepaths | --crate-namesecurity_sets) level=1 ;; esac
+	case $name$word in --crate-nameall | --crate-namehostile_plans | --crate-namemasks | --crate-namepaths | --crate-namesecurity_sets) level=1 ;; esac
 	name=$word
 done
 case " $* " in

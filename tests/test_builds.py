@@ -124,9 +124,9 @@ def test_both_extensions_are_linked_from_one_build_of_the_libraries() -> None:
 
 
 def test_rust_tests_link_what_setup_built(built: dict[str, Unit]) -> None:
-    (tests, documents), (masks,) = recipe("test-rust-product"), recipe("test-rust-ledger")
+    (tests,), (masks,) = recipe("test-rust-product"), recipe("test-rust-ledger")
     (hostile,) = recipe("test-rust-hostile")
-    assert sorted(recipe("test-rust")) == sorted([tests, documents, masks, hostile])
+    assert sorted(recipe("test-rust")) == sorted([tests, masks, hostile])
     # What one recipe leaves out is what the other runs, by the same program.
     left_out = tests[tests.index("--") + 1 :]
     tests = tests[: tests.index("--")]
@@ -135,17 +135,25 @@ def test_rust_tests_link_what_setup_built(built: dict[str, Unit]) -> None:
         found = {p for p in (ROOT / "crates").rglob("*.rs") if re.search(rf"fn \w*{part}\w*\(", p.read_text())}
         assert found == {ROOT / "crates/runtime/tests/hostile_plans/main.rs"}, part
     assert {k for k, u in units(hostile).items() if u.name == "hostile_plans"} <= units(tests).keys()
-    assert again(tests, built) == again(documents, built) == again(hostile, built) == set()
+    assert again(tests, built) == again(hostile, built) == set()
     # Examples are compiled by the linter: two of them have one name, and each costs seconds.
     # Extensions have no tests of their own, and no program can be linked from one.
     assert not any(u.kind in ("example", "cdylib") for u in units(tests).values())
-    assert any(u.mode == "doctest" for u in units(documents).values())
     # Tests are built and run: of every crate that has any.
     tested = {u.name for u in units(tests).values() if u.mode == "test" and u.kind == "lib"}
     assert tested == {f"hushnet_{crate}" for crate in OURS | {"published"}}
     # The ledger is a feature of the ring, so that all that stands on it is another build, and nothing else is.
     assert ours(again(masks, built)) == OURS
     assert any(u.features == ("ledger",) for u in again(masks, built))
+
+
+def test_no_document_of_a_crate_holds_a_program() -> None:
+    """``make test`` calls no ``cargo test --doc``, which reads every crate for seconds: it would find nothing."""
+    fence = re.compile(r"^\s*(//[/!]|\*|#!?\[doc)\s*.*(```|~~~)", re.M)
+    assert fence.search("    /// ```\n") and fence.search("//! ~~~rust\n")
+    sources = [p for folder in ("crates", "bench") for p in (ROOT / folder).rglob("*.rs")]
+    assert len(sources) > 300
+    assert [str(p) for p in sources if fence.search(p.read_text())] == []
 
 
 def test_constant_time_links_what_setup_built(built: dict[str, Unit]) -> None:
@@ -230,7 +238,7 @@ def test_rustdoc_calls_the_compiler_that_the_linter_calls(target: str) -> None:
 
 
 def test_a_command_that_diverges_is_seen(built: dict[str, Unit]) -> None:
-    tests, _ = recipe("test-rust-product")
+    (tests,) = recipe("test-rust-product")
     tests = tests[: tests.index("--")]
     plain = [word for word in tests if not word.startswith(("--features", "pyo3/"))]
     for name in ("hushnet-python", "hushnet-bench"):

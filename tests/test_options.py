@@ -78,6 +78,14 @@ def test_limits_of_options_are_those_of_the_planner() -> None:
     assert table(ClientAided)["most_bits"].default == quantise.AUTO_BITS[0]
 
 
+def test_key_sizes_that_are_stated_are_those_of_the_compiler() -> None:
+    source = (ROOT / "crates/layers/src/packed/options.rs").read_text()
+    limits = dict(re.findall(r"^pub const (\w*KEY_BYTES): u64 = ([\d_]+);$", source, re.M))
+    plain, bootstraps = (int(limits[name]) for name in ("KEY_BYTES", "BOOTSTRAP_KEY_BYTES"))
+    said = table(NonInteractive)["key_bytes"].default_said
+    assert said == f"{plain / 1e6:g} MB, with bootstraps {bootstraps / 1e9:g} GB"
+
+
 def test_unknown_names_are_met_with_the_nearest_one_and_whose_it_is() -> None:
     for trust, name, said in (
         ("client-aided", "reveal", r"no option 'reveal' with trust='client-aided'\. Two-party plans take it\."),

@@ -79,6 +79,18 @@ pub(crate) fn run<R: Send>(kind: OtKind, chunk: usize, f: impl Fn(&mut Session) 
     Run { out, cost, heard }
 }
 
+/// As [`run`], for many cases in one session, whose base OTs take longer than small cases do: both parties' shares, case by case.
+pub(crate) fn run_each<C: Sync>(
+    kind: OtKind,
+    chunk: usize,
+    cases: &[C],
+    f: impl Fn(&mut Session, &C) -> Vec<u64> + Sync,
+) -> (Vec<[Vec<u64>; 2]>, Cost) {
+    let run = run(kind, chunk, |s| cases.iter().map(|c| f(s, c)).collect::<Vec<_>>());
+    let [zero, one] = run.out;
+    (zero.into_iter().zip(one).map(|(a, b)| [a, b]).collect(), run.cost)
+}
+
 /// The predicted cost of set-up and `f`.
 pub(crate) fn predict(kind: OtKind, chunk: usize, f: impl Fn(&mut CostModel)) -> Cost {
     let mut m = CostModel::new(kind).with_chunk(chunk);

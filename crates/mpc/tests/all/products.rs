@@ -1,6 +1,6 @@
 //! Products and squares of shared values: every value and every share of small rings, random rings of any widths, and their cost.
 
-use crate::common::{add, predict, run, share, values};
+use crate::common::{add, predict, run, run_each, share, values};
 use hushnet_mpc::*;
 use proptest::prelude::*;
 
@@ -38,15 +38,15 @@ fn products_of_every_value_and_share() {
         for range in RANGES {
             let (x, y) = (all_shares(range, l), all_shares(range, m));
             let (fx, fy) = (Factor::new(ring(l), range).unwrap(), Factor::new(ring(m), range).unwrap());
-            for w in [1, 3, 4, 5, l + m] {
-                let r = run(OtKind::SoftSpoken, 1 << 17, |s| {
-                    let [a, b] = side(s, &x, &y);
-                    multiply(s, (&a, fx), (&b, fy), ring(w)).unwrap()
-                });
-                let n = x.len() * y.len();
-                let cost = predict(OtKind::SoftSpoken, 1 << 17, |c| multiply_cost(c, n, fx, fy, ring(w)));
-                assert_eq!(r.cost, cost, "{l} {m} {w} {range:?}");
-                for (i, got) in add(ring(w), &r.out).into_iter().enumerate() {
+            let (widths, n) = ([1, 3, 4, 5, l + m], x.len() * y.len());
+            let (out, cost) = run_each(OtKind::SoftSpoken, 1 << 17, &widths, |s, &w| {
+                let [a, b] = side(s, &x, &y);
+                multiply(s, (&a, fx), (&b, fy), ring(w)).unwrap()
+            });
+            let costs = |c: &mut CostModel| widths.iter().for_each(|&w| multiply_cost(c, n, fx, fy, ring(w)));
+            assert_eq!(cost, predict(OtKind::SoftSpoken, 1 << 17, costs), "{l} {m} {range:?}");
+            for (&w, out) in widths.iter().zip(&out) {
+                for (i, got) in add(ring(w), out).into_iter().enumerate() {
                     let (x, y) = (x[i / y.len()], y[i % y.len()]);
                     assert_eq!(got, ring(w).encode(x.0 * y.0), "{l} {m} {w} {range:?} {x:?} {y:?}");
                 }
@@ -61,14 +61,15 @@ fn squares_of_every_value_and_share() {
         for range in RANGES {
             let x = all_shares(range, l);
             let f = Factor::new(ring(l), range).unwrap();
-            for w in 1..=2 * l {
-                let r = run(OtKind::SoftSpoken, 1 << 14, |s| {
-                    let mine: Vec<u64> = x.iter().map(|v| if s.is_first() { v.1 } else { v.2 }).collect();
-                    square(s, &mine, f, ring(w)).unwrap()
-                });
-                let cost = predict(OtKind::SoftSpoken, 1 << 14, |c| square_cost(c, x.len(), f, ring(w)));
-                assert_eq!(r.cost, cost, "{l} {w} {range:?}");
-                for (x, got) in x.iter().zip(add(ring(w), &r.out)) {
+            let widths: Vec<u32> = (1..=2 * l).collect();
+            let (out, cost) = run_each(OtKind::SoftSpoken, 1 << 14, &widths, |s, &w| {
+                let mine: Vec<u64> = x.iter().map(|v| if s.is_first() { v.1 } else { v.2 }).collect();
+                square(s, &mine, f, ring(w)).unwrap()
+            });
+            let costs = |c: &mut CostModel| widths.iter().for_each(|&w| square_cost(c, x.len(), f, ring(w)));
+            assert_eq!(cost, predict(OtKind::SoftSpoken, 1 << 14, costs), "{l} {range:?}");
+            for (&w, out) in widths.iter().zip(&out) {
+                for (x, got) in x.iter().zip(add(ring(w), out)) {
                     assert_eq!(got, ring(w).encode(x.0 * x.0), "{l} {w} {range:?} {x:?}");
                 }
             }
@@ -83,17 +84,17 @@ fn rows_of_every_value_and_share() {
         for range in RANGES {
             let (x, y) = (all_shares(range, l), all_shares(range, m));
             let (fx, fy) = (Factor::new(ring(l), range).unwrap(), Factor::new(ring(m), range).unwrap());
-            for w in [1, 3, 4, 5, l + m] {
-                let r = run(OtKind::SoftSpoken, 1 << 17, |s| {
-                    let [a, b] = side(s, &y, &x);
-                    let factors: Vec<u64> = a.chunks_exact(x.len()).map(|row| row[0]).collect();
-                    multiply_rows(s, (&b, fx), (&factors, fy), ring(w)).unwrap()
-                });
-                let rows = (y.len(), x.len());
-                let cost =
-                    predict(OtKind::SoftSpoken, 1 << 17, |c| multiply_rows_cost(c, rows, fx, fy, ring(w)));
-                assert_eq!(r.cost, cost, "{l} {m} {w} {range:?}");
-                for (i, got) in add(ring(w), &r.out).into_iter().enumerate() {
+            let (widths, rows) = ([1, 3, 4, 5, l + m], (y.len(), x.len()));
+            let (out, cost) = run_each(OtKind::SoftSpoken, 1 << 17, &widths, |s, &w| {
+                let [a, b] = side(s, &y, &x);
+                let factors: Vec<u64> = a.chunks_exact(x.len()).map(|row| row[0]).collect();
+                multiply_rows(s, (&b, fx), (&factors, fy), ring(w)).unwrap()
+            });
+            let costs =
+                |c: &mut CostModel| widths.iter().for_each(|&w| multiply_rows_cost(c, rows, fx, fy, ring(w)));
+            assert_eq!(cost, predict(OtKind::SoftSpoken, 1 << 17, costs), "{l} {m} {range:?}");
+            for (&w, out) in widths.iter().zip(&out) {
+                for (i, got) in add(ring(w), out).into_iter().enumerate() {
                     let (x, y) = (x[i % x.len()], y[i / x.len()]);
                     assert_eq!(got, ring(w).encode(x.0 * y.0), "{l} {m} {w} {range:?} {x:?} {y:?}");
                 }

@@ -1,6 +1,6 @@
 //! Reciprocals, inverse roots and softmax on shares, against floating point and the stated errors; and their cost.
 
-use crate::common::{add, predict, run, share, values};
+use crate::common::{add, predict, run, run_each, share, values};
 use hushnet_mpc::*;
 
 const KIND: OtKind = OtKind::SoftSpoken;
@@ -185,18 +185,18 @@ fn rescaling_every_value_and_share() {
         let all = (0..1 << (l - 1)).flat_map(|x| (0..1 << l).map(move |a| (x, a)));
         let (x, first): (Vec<u64>, Vec<u64>) = all.unzip();
         let shares = beside(&x, first, from);
-        for shift in 0..l {
-            for w in [1, 2, l, l + 3] {
-                let out = ring(w);
-                let r = run(KIND, 1 << 11, |s| {
-                    rescale(s, &shares[s.party().index()], (from, shift), out).unwrap()
-                });
-                let cost = predict(KIND, 1 << 11, |m| rescale_cost(m, x.len(), (from, shift), out));
-                assert_eq!(r.cost, cost, "{l} {shift} {w}");
-                for (i, got) in add(out, &r.out).into_iter().enumerate() {
-                    let off = out.sub(got, x[i] >> shift);
-                    assert!(off <= u64::from(shift > 0), "{l} {shift} {w}: {} {}", x[i], shares[0][i]);
-                }
+        let cases: Vec<_> = (0..l).flat_map(|shift| [1, 2, l, l + 3].map(|w| (shift, ring(w)))).collect();
+        let (outs, cost) = run_each(KIND, 1 << 11, &cases, |s, &(shift, out)| {
+            rescale(s, &shares[s.party().index()], (from, shift), out).unwrap()
+        });
+        let costs = |m: &mut CostModel| {
+            cases.iter().for_each(|&(shift, out)| rescale_cost(m, x.len(), (from, shift), out));
+        };
+        assert_eq!(cost, predict(KIND, 1 << 11, costs), "{l}");
+        for (&(shift, out), both) in cases.iter().zip(&outs) {
+            for (i, got) in add(out, both).into_iter().enumerate() {
+                let off = out.sub(got, x[i] >> shift);
+                assert!(off <= u64::from(shift > 0), "{l} {shift} {out:?}: {} {}", x[i], shares[0][i]);
             }
         }
     }
