@@ -19,7 +19,6 @@ from hushnet.cli import digits, real
 from hushnet.demos import measure, tasks
 from onnx import TensorProto, helper, numpy_helper
 from PIL import Image
-from sklearn.datasets import load_digits
 
 CLASSES = ["alpha", "beta", "gamma"]
 
@@ -179,14 +178,6 @@ def test_what_is_no_picture_is_a_sentence(tmp_path: Path) -> None:
         data.read_picture(tmp_path / "a.png")
     with pytest.raises(data.DataError, match="cannot be read"):
         data.read_file(tmp_path / "absent")
-
-
-def test_the_digits_are_scikit_learns() -> None:
-    given = load_digits()
-    x, y, held_x, held_y = data.digits(8, held_out=360)
-    rows = np.column_stack([np.concatenate([held_x, x]).reshape(-1, 64) * 16, np.concatenate([held_y, y])])
-    wanted = np.column_stack([given.data, given.target])
-    assert np.array_equal(rows[np.lexsort(rows.T)], wanted[np.lexsort(wanted.T)])
 
 
 def test_the_demo_of_digits_needs_what_every_install_has(tmp_path: Path) -> None:
