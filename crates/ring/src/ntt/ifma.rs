@@ -11,8 +11,11 @@ use std::ops::Range;
 struct Direction {
     /// `[w, floor(w 2^52 / p)]` by block index, as in a plain decimation.
     long: Vec<[u64; 2]>,
-    /// Per tile: w and quotient vectors, alternating, of the levels of half length 4 (one), 2 (two), 1 (four).
+    /// Per tile: w and quotient vectors, alternating, of the first block in eight, four and two elements (half lengths 4, 2, 1). Factors of neighbouring
+    /// blocks are those times [`Self::turns`]: tables of all of them would be read from memory for every transform, and that takes longer than a product.
     tiles: AlignedWords,
+    /// psi^(N/2), psi^(N/4) and psi^(3N/4): the factors of the second, third and fourth block over that of the first.
+    turns: [[u64; 2]; 3],
 }
 
 pub(super) struct Tables {
@@ -29,7 +32,7 @@ const MOST_LEVELS: u32 = 3;
 /// Words that go through all their short levels before the next ones do: they stay in the first-level cache.
 const LOCAL: usize = 4096;
 /// Words of tile factors in one tile.
-const TILE_FACTORS: usize = 14 * 8;
+const TILE_FACTORS: usize = 6 * 8;
 
 fn quotient(w: u64, p: u64) -> u64 {
     ((u128::from(w) << 52) / u128::from(p)) as u64
@@ -41,16 +44,20 @@ impl Direction {
         let long = powers[..n / 8].iter().map(|&w| [w, quotient(w, p)]).collect();
         let mut tiles = AlignedWords::new(n / 64 * TILE_FACTORS);
         for (g, tile) in tiles.chunks_exact_mut(TILE_FACTORS).enumerate() {
-            let levels = [(8, 1, 0), (4, 2, 0), (4, 2, 1), (2, 4, 0), (2, 4, 1), (2, 4, 2), (2, 4, 3)];
-            for (vectors, (divisor, per_block, h)) in tile.chunks_exact_mut(16).zip(levels) {
+            for (vectors, (divisor, per_block)) in tile.chunks_exact_mut(16).zip([(8, 1), (4, 2), (2, 4)]) {
                 for b in 0..8 {
-                    let w = powers[n / divisor + per_block * (8 * g + b) + h];
+                    let w = powers[n / divisor + per_block * (8 * g + b)];
                     vectors[b] = w;
                     vectors[8 + b] = quotient(w, p);
                 }
             }
         }
-        Self { long, tiles }
+        let first = crate::prime::inv_mod(powers[n / 2], p);
+        let turns = [1, 2, 3].map(|h| {
+            let w = crate::prime::mul_mod(powers[n / 2 + h], first, p);
+            [w, quotient(w, p)]
+        });
+        Self { long, tiles, turns }
     }
 }
 
@@ -131,6 +138,22 @@ fn inverse_butterfly(x: &mut __m512i, y: &mut __m512i, f: Factor, m: Mod) {
     *y = times(difference, f, m);
 }
 
+/// [`forward_butterfly`] with the factor `f turn`.
+#[inline]
+#[target_feature(enable = "avx512f,avx512ifma")]
+fn forward_turned(x: &mut __m512i, y: &mut __m512i, f: Factor, turn: Factor, m: Mod) {
+    *y = times(*y, turn, m);
+    forward_butterfly(x, y, f, m);
+}
+
+/// [`inverse_butterfly`] with the factor `f turn`.
+#[inline]
+#[target_feature(enable = "avx512f,avx512ifma")]
+fn inverse_turned(x: &mut __m512i, y: &mut __m512i, f: Factor, turn: Factor, m: Mod) {
+    inverse_butterfly(x, y, f, m);
+    *y = times(*y, turn, m);
+}
+
 /// The 8 x 8 transpose.
 #[inline]
 #[target_feature(enable = "avx512f,avx512ifma")]
@@ -176,7 +199,7 @@ unsafe fn store(a: *mut u64, i: usize, v: __m512i) {
 }
 
 /// # Safety
-/// `tile` must point to the [`TILE_FACTORS`] of a tile; `i` below 7.
+/// `tile` must point to the [`TILE_FACTORS`] of a tile; `i` below 3.
 #[inline]
 #[target_feature(enable = "avx512f,avx512ifma")]
 unsafe fn tile_factor(tile: *const u64, i: usize) -> Factor {
@@ -281,7 +304,7 @@ unsafe fn inverse_pass<const LEVELS: usize, const R: usize>(
 /// `a` points to 64 elements, `factors` to the tile's factors.
 #[inline]
 #[target_feature(enable = "avx512f,avx512ifma")]
-unsafe fn forward_tile<const CANONICAL: bool>(a: *mut u64, factors: *const u64, m: Mod) {
+unsafe fn forward_tile<const CANONICAL: bool>(a: *mut u64, factors: *const u64, turns: [Factor; 3], m: Mod) {
     // SAFETY: by contract.
     unsafe {
         let mut v = [_mm512_setzero_si512(); 8];
@@ -295,15 +318,16 @@ unsafe fn forward_tile<const CANONICAL: bool>(a: *mut u64, factors: *const u64, 
         forward_butterfly(&mut v1, &mut v5, f, m);
         forward_butterfly(&mut v2, &mut v6, f, m);
         forward_butterfly(&mut v3, &mut v7, f, m);
-        let (f, g) = (tile_factor(factors, 1), tile_factor(factors, 2));
+        let f = tile_factor(factors, 1);
         forward_butterfly(&mut v0, &mut v2, f, m);
         forward_butterfly(&mut v1, &mut v3, f, m);
-        forward_butterfly(&mut v4, &mut v6, g, m);
-        forward_butterfly(&mut v5, &mut v7, g, m);
-        forward_butterfly(&mut v0, &mut v1, tile_factor(factors, 3), m);
-        forward_butterfly(&mut v2, &mut v3, tile_factor(factors, 4), m);
-        forward_butterfly(&mut v4, &mut v5, tile_factor(factors, 5), m);
-        forward_butterfly(&mut v6, &mut v7, tile_factor(factors, 6), m);
+        forward_turned(&mut v4, &mut v6, f, turns[0], m);
+        forward_turned(&mut v5, &mut v7, f, turns[0], m);
+        let f = tile_factor(factors, 2);
+        forward_butterfly(&mut v0, &mut v1, f, m);
+        forward_turned(&mut v2, &mut v3, f, turns[0], m);
+        forward_turned(&mut v4, &mut v5, f, turns[1], m);
+        forward_turned(&mut v6, &mut v7, f, turns[2], m);
         for (i, x) in [v0, v1, v2, v3, v4, v5, v6, v7].into_iter().enumerate() {
             store(a, 8 * i, if CANONICAL { fold(fold(x, m.two_p), m.p) } else { x });
         }
@@ -385,6 +409,7 @@ impl Tables {
         let (n, long) = (self.n, &self.forward.long);
         let mut blocks = first;
         let mut passes = level_split((n / first).trailing_zeros() - 3, MOST_LEVELS);
+        let turns = self.forward.turns.map(|w| broadcast(w));
         // SAFETY: passes go down to blocks of eight, which `long` and `tiles` cover; groups are whole blocks and whole tiles.
         unsafe {
             while n / blocks > LOCAL {
@@ -411,7 +436,7 @@ impl Tables {
                 }
                 for g in of(n / 64) {
                     let factors = self.forward.tiles.as_ptr().add(TILE_FACTORS * g);
-                    forward_tile::<CANONICAL>(a.add(64 * g), factors, m);
+                    forward_tile::<CANONICAL>(a.add(64 * g), factors, turns, m);
                 }
             }
         }
@@ -424,18 +449,20 @@ impl Tables {
     #[inline]
     #[target_feature(enable = "avx512f,avx512ifma")]
     unsafe fn inverse_tile(&self, v: [__m512i; 8], a: *mut u64, factors: *const u64, m: Mod) {
+        let turns = self.inverse.turns.map(|w| broadcast(w));
         // SAFETY: by contract.
         unsafe {
             let [mut v0, mut v1, mut v2, mut v3, mut v4, mut v5, mut v6, mut v7] = v;
-            inverse_butterfly(&mut v0, &mut v1, tile_factor(factors, 3), m);
-            inverse_butterfly(&mut v2, &mut v3, tile_factor(factors, 4), m);
-            inverse_butterfly(&mut v4, &mut v5, tile_factor(factors, 5), m);
-            inverse_butterfly(&mut v6, &mut v7, tile_factor(factors, 6), m);
-            let (f, g) = (tile_factor(factors, 1), tile_factor(factors, 2));
+            let f = tile_factor(factors, 2);
+            inverse_butterfly(&mut v0, &mut v1, f, m);
+            inverse_turned(&mut v2, &mut v3, f, turns[0], m);
+            inverse_turned(&mut v4, &mut v5, f, turns[1], m);
+            inverse_turned(&mut v6, &mut v7, f, turns[2], m);
+            let f = tile_factor(factors, 1);
             inverse_butterfly(&mut v0, &mut v2, f, m);
             inverse_butterfly(&mut v1, &mut v3, f, m);
-            inverse_butterfly(&mut v4, &mut v6, g, m);
-            inverse_butterfly(&mut v5, &mut v7, g, m);
+            inverse_turned(&mut v4, &mut v6, f, turns[0], m);
+            inverse_turned(&mut v5, &mut v7, f, turns[0], m);
             let f = tile_factor(factors, 0);
             inverse_butterfly(&mut v0, &mut v4, f, m);
             inverse_butterfly(&mut v1, &mut v5, f, m);

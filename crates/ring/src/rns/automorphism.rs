@@ -119,26 +119,30 @@ impl Automorphism {
         Ok(())
     }
 
-    /// `out += image(a)` over the limbs of `out`, slot values throughout, in one pass.
+    /// `out += image(from)` of the N slot values modulo prime i, in one pass.
     ///
     /// # Errors
-    /// [`RnsError`] when `a` lacks limbs of `out`, or polynomials and tables are not of this basis.
-    pub fn add_eval(
+    /// [`RnsError::Degree`] for other numbers of words; [`RnsError::Limbs`] for a prime that is not there.
+    pub fn add_words(
         &self,
         basis: &RnsBasis,
-        out: &mut RnsPoly<Eval>,
-        a: &RnsPoly<Eval>,
+        i: usize,
+        out: &mut [u64],
+        from: &[u64],
     ) -> Result<(), RnsError> {
-        self.check(basis, out)?;
-        basis.check_covers(a, out.range())?;
+        let expected = self.slots.len();
+        if let Some(got) = [from.len(), out.len()].into_iter().find(|l| *l != expected) {
+            return Err(RnsError::Degree { expected, got });
+        }
+        let m = basis
+            .moduli()
+            .get(i)
+            .ok_or(RnsError::Limbs { needed: i..i + 1, got: 0..basis.moduli().len() })?;
         let mut piece = [0u64; PIECE];
-        for i in out.range() {
-            let (m, from) = (&basis.moduli()[i], a.limb(i));
-            for (to, slots) in out.limb_mut(i).chunks_mut(PIECE).zip(self.slots.chunks(PIECE)) {
-                let piece = &mut piece[..slots.len()];
-                kernels::gather(self.isa, piece, from, slots);
-                kernels::add(basis.isa(), kernels::Out::new(to), piece, m);
-            }
+        for (to, slots) in out.chunks_mut(PIECE).zip(self.slots.chunks(PIECE)) {
+            let piece = &mut piece[..slots.len()];
+            kernels::gather(self.isa, piece, from, slots);
+            kernels::add(basis.isa(), kernels::Out::new(to), piece, m);
         }
         Ok(())
     }

@@ -274,6 +274,50 @@ impl<'a> Digit<'a> {
     /// # Errors
     /// As [`Self::limbs`].
     pub fn others(&self, basis: &RnsBasis, range: Range<usize>, out: &mut [u64]) -> Result<(), RnsError> {
+        self.converted(basis, range.clone(), out)?;
+        for (i, limb) in range.zip(out.chunks_exact_mut(basis.degree())) {
+            self.transformed(basis, i, limb)?;
+        }
+        Ok(())
+    }
+
+    /// [`Self::others`] of some digits of one polynomial, that of digit d from `out[d room]` on. Digits take turns at every prime: its tables are read once for
+    /// all of them.
+    ///
+    /// # Errors
+    /// As [`Self::limbs`].
+    pub fn all_others(
+        digits: &[Self],
+        basis: &RnsBasis,
+        range: Range<usize>,
+        room: usize,
+        out: &mut [u64],
+    ) -> Result<(), RnsError> {
+        let n = basis.degree();
+        if out.len() != room * digits.len() || n * range.len() > room {
+            return Err(RnsError::Degree { expected: room * digits.len(), got: out.len() });
+        }
+        for (digit, limbs) in digits.iter().zip(out.chunks_exact_mut(room)) {
+            digit.converted(basis, range.clone(), &mut limbs[..n * range.len()])?;
+        }
+        for (at, i) in range.enumerate() {
+            for (digit, limbs) in digits.iter().zip(out.chunks_exact_mut(room)) {
+                digit.transformed(basis, i, &mut limbs[n * at..][..n])?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Residues modulo prime i to slot values, unless the prime is the digit's own.
+    fn transformed(&self, basis: &RnsBasis, i: usize, limb: &mut [u64]) -> Result<(), RnsError> {
+        if self.converter.from.contains(&i) {
+            return Ok(());
+        }
+        Ok(basis.transform(i).forward(limb)?)
+    }
+
+    /// What [`Self::others`] transforms.
+    fn converted(&self, basis: &RnsBasis, range: Range<usize>, out: &mut [u64]) -> Result<(), RnsError> {
         let (n, converter) = (basis.degree(), self.converter);
         if out.len() != n * range.len() {
             return Err(RnsError::Degree { expected: n * range.len(), got: out.len() });
@@ -291,9 +335,6 @@ impl<'a> Digit<'a> {
         }
         let source: Vec<&[u64]> = self.coefficients.chunks_exact(n).collect();
         converter.targets(basis, &source, &self.overflow, &mut wanted);
-        for (t, limb) in wanted {
-            basis.transform(converter.to[t]).forward(limb)?;
-        }
         Ok(())
     }
 
@@ -319,6 +360,30 @@ pub fn switch_digits(
     digits: &[Digit<'_>],
     key: [&[RnsPoly<Eval>]; 2],
 ) -> Result<[RnsPoly<Eval>; 2], RnsError> {
+    let mut out = [basis.dirty::<Eval>(range.clone())?, basis.dirty::<Eval>(range.clone())?];
+    let [low, high] = &mut out;
+    switch_limbs(basis, range, digits, key, |i, sum| {
+        sum([low.limb_mut(i), high.limb_mut(i)]);
+        Ok(())
+    })?;
+    Ok(out)
+}
+
+/// [`switch_digits`] prime by prime: `each` is given every prime's number and what writes both sums there, while they are in the nearest caches for what
+/// is done with them.
+///
+/// # Errors
+/// As [`switch_digits`], and those of `each`.
+///
+/// # Panics
+/// What writes sums is handed slices of fewer than N words.
+pub fn switch_limbs(
+    basis: &RnsBasis,
+    range: Range<usize>,
+    digits: &[Digit<'_>],
+    key: [&[RnsPoly<Eval>]; 2],
+    mut each: impl FnMut(usize, &dyn Fn([&mut [u64]; 2])) -> Result<(), RnsError>,
+) -> Result<(), RnsError> {
     for half in key {
         if half.len() != digits.len() {
             return Err(RnsError::Count { what: "key", expected: digits.len(), got: half.len() });
@@ -328,25 +393,22 @@ pub fn switch_digits(
         }
     }
     let n = basis.degree();
-    let mut out = [basis.dirty::<Eval>(range.clone())?, basis.dirty::<Eval>(range.clone())?];
     let together = digits.iter().map(|d| d.converter.at_a_time()).max().unwrap_or(1);
     let mut raised = Buffer::dirty(n * together * digits.len());
     for first in range.clone().step_by(together) {
         let group = first..range.end.min(first + together);
-        let room = n * group.len();
-        for (digit, limbs) in digits.iter().zip(raised.chunks_exact_mut(n * together)) {
-            digit.others(basis, group.clone(), &mut limbs[..room])?;
-        }
+        Digit::all_others(digits, basis, group.clone(), n * together, &mut raised)?;
         for i in group {
             let made = raised.chunks_exact(n * together).map(|limbs| &limbs[n * (i - first)..][..n]);
             let x: Vec<&[u64]> = digits.iter().zip(made).map(|(d, made)| d.limb(i, made)).collect();
             let [b, a] = key.map(|half| half.iter().map(|p| p.limb(i)).collect::<Vec<_>>());
-            let [low, high] = &mut out;
-            let outs = [Out::new(low.limb_mut(i)), Out::new(high.limb_mut(i))];
-            k::inner(basis.isa(), outs, &x, [&b, &a], &basis.moduli()[i]);
+            each(i, &|outs| {
+                assert!(outs.iter().all(|out| out.len() == n), "room for a limb");
+                k::inner(basis.isa(), outs.map(Out::new), &x, [&b, &a], &basis.moduli()[i]);
+            })?;
         }
     }
-    Ok(out)
+    Ok(())
 }
 
 /// Division by S = the product of some primes, rounding to the nearest integer: `(x - [x]_S) / S` with the
@@ -384,16 +446,39 @@ impl Divider {
     /// # Errors
     /// [`RnsError`] when limbs are missing.
     pub fn divide(&self, basis: &RnsBasis, a: &RnsPoly<Eval>) -> Result<RnsPoly<Eval>, RnsError> {
+        let [out] = self.divide_each(basis, [a])?;
+        Ok(out)
+    }
+
+    /// [`Self::divide`] of several polynomials, which take turns at every prime: its tables are read once for all of them.
+    ///
+    /// # Errors
+    /// As [`Self::divide`].
+    pub fn divide_each<const K: usize>(
+        &self,
+        basis: &RnsBasis,
+        all: [&RnsPoly<Eval>; K],
+    ) -> Result<[RnsPoly<Eval>; K], RnsError> {
         let to = self.converter.to[0]..self.converter.to[0] + self.converter.to.len();
-        let source = self.prepared(basis, a)?;
-        if a.range().start > to.start || a.range().end < to.end {
+        if let Some(a) = all.iter().find(|a| a.range().start > to.start || a.range().end < to.end) {
             return Err(RnsError::Limbs { needed: to, got: a.range() });
         }
-        let mut out = basis.dirty(to)?;
-        self.quotient(basis, source, |i, remainder, f, m| {
-            k::difference_factor(basis.isa(), Out::new(out.limb_mut(i)), a.limb(i), remainder, f, m);
+        let sources = self.prepared(basis, all)?;
+        let mut out = Vec::with_capacity(K);
+        for _ in 0..K {
+            out.push(basis.dirty(to.clone())?);
+        }
+        self.quotient(basis, &sources, |of, i, remainder, f, m| {
+            k::difference_factor(
+                basis.isa(),
+                Out::new(out[of].limb_mut(i)),
+                all[of].limb(i),
+                remainder,
+                f,
+                m,
+            );
         })?;
-        Ok(out)
+        out.try_into().map_err(|_| RnsError::Empty)
     }
 
     /// [`Self::divide`] in the place of `a`, whose first limbs are the quotient's.
@@ -405,53 +490,69 @@ impl Divider {
         if a.range().start != to.start || a.range().end < to.end {
             return Err(RnsError::Limbs { needed: to, got: a.range() });
         }
-        let source = self.prepared(basis, &a)?;
+        let source = self.prepared(basis, [&a])?;
         a.truncate(to.end);
-        self.quotient(basis, source, |i, remainder, f, m| {
+        self.quotient(basis, &source, |_, i, remainder, f, m| {
             k::sub_factor(basis.isa(), Out::new(a.limb_mut(i)), remainder, f, m);
         })?;
         Ok(a)
     }
 
-    /// Hands `[source]` modulo every prime of the quotient, 1/S and the prime to what subtracts and multiplies; `source` is what [`Self::prepared`] gave.
+    /// Hands the number of a source, `[source]` modulo every prime of the quotient, 1/S and the prime to what subtracts and multiplies; `sources` is what
+    /// [`Self::prepared`] gave.
     fn quotient(
         &self,
         basis: &RnsBasis,
-        (source, overflow): (Vec<Buffer>, Buffer),
-        mut finish: impl FnMut(usize, &[u64], Factor, &Modulus),
+        sources: &[Prepared],
+        mut finish: impl FnMut(usize, usize, &[u64], Factor, &Modulus),
     ) -> Result<(), RnsError> {
-        let source: Vec<&[u64]> = source.iter().map(|s| &**s).collect();
         let n = basis.degree();
         let together = self.converter.at_a_time();
-        let mut remainders = Buffer::dirty(n * together);
+        let mut remainders = Buffer::dirty(n * together * sources.len());
         let numbers: Vec<usize> = (0..self.converter.to.len()).collect();
         for group in numbers.chunks(together) {
-            let mut wanted: Vec<(usize, &mut [u64])> =
-                group.iter().copied().zip(remainders.chunks_exact_mut(n)).collect();
-            self.converter.targets(basis, &source, &overflow, &mut wanted);
-            for (t, remainder) in wanted {
+            for ((source, overflow), limbs) in sources.iter().zip(remainders.chunks_exact_mut(n * together)) {
+                let mut wanted: Vec<(usize, &mut [u64])> =
+                    group.iter().copied().zip(limbs.chunks_exact_mut(n)).collect();
+                let source: Vec<&[u64]> = source.iter().map(|s| &**s).collect();
+                self.converter.targets(basis, &source, overflow, &mut wanted);
+            }
+            for (at, &t) in group.iter().enumerate() {
                 let i = self.converter.to[t];
-                basis.transform(i).forward(remainder)?;
-                finish(i, remainder, self.inverses[t], &basis.moduli()[i]);
+                for (of, limbs) in remainders.chunks_exact_mut(n * together).enumerate() {
+                    let remainder = &mut limbs[n * at..][..n];
+                    basis.transform(i).forward(remainder)?;
+                    finish(of, i, remainder, self.inverses[t], &basis.moduli()[i]);
+                }
             }
         }
         Ok(())
     }
 
-    /// The divisor's limbs as coefficients, ready for conversion, and their overflows.
-    fn prepared(&self, basis: &RnsBasis, a: &RnsPoly<Eval>) -> Result<(Vec<Buffer>, Buffer), RnsError> {
-        basis.check(a)?;
-        let limb = |&j: &usize| {
-            let missing = || RnsError::Limbs { needed: j..j + 1, got: a.range() };
-            a.range().contains(&j).then(|| a.limb(j)).ok_or_else(missing)
+    /// The divisor's limbs of each polynomial as coefficients, ready for conversion, and their overflows.
+    fn prepared<const K: usize>(
+        &self,
+        basis: &RnsBasis,
+        all: [&RnsPoly<Eval>; K],
+    ) -> Result<Vec<Prepared>, RnsError> {
+        let prepare = |a: &RnsPoly<Eval>| {
+            basis.check(a)?;
+            let limb = |&j: &usize| {
+                let missing = || RnsError::Limbs { needed: j..j + 1, got: a.range() };
+                a.range().contains(&j).then(|| a.limb(j)).ok_or_else(missing)
+            };
+            let slots = self.converter.from.iter().map(limb).collect::<Result<Vec<_>, _>>()?;
+            let mut source: Vec<Buffer> = slots.iter().map(|_| Buffer::dirty(basis.degree())).collect();
+            let mut limbs: Vec<&mut [u64]> = source.iter_mut().map(|s| &mut **s).collect();
+            let overflow = self.converter.prepare_slots(basis, &slots, &mut limbs)?;
+            Ok((source, overflow))
         };
-        let slots = self.converter.from.iter().map(limb).collect::<Result<Vec<_>, _>>()?;
-        let mut source: Vec<Buffer> = slots.iter().map(|_| Buffer::dirty(basis.degree())).collect();
-        let mut limbs: Vec<&mut [u64]> = source.iter_mut().map(|s| &mut **s).collect();
-        let overflow = self.converter.prepare_slots(basis, &slots, &mut limbs)?;
-        Ok((source, overflow))
+        all.into_iter().map(prepare).collect()
     }
 }
+
+/// A polynomial's limbs of a divisor, as coefficients, and their overflows.
+type Prepared = (Vec<Buffer>, Buffer);
 
 impl RnsBasis {
     /// The centred integer of every coefficient modulo the limbs' product, as binary64 (nearest up to a

@@ -33,7 +33,7 @@ mod sample;
 pub use automorphism::Automorphism;
 pub use basis::RnsBasis;
 pub use buffer::{leave_buffers, release_buffers};
-pub use convert::{switch_digits, BaseConverter, Digit, Divider};
+pub use convert::{switch_digits, switch_limbs, BaseConverter, Digit, Divider};
 pub use error::RnsError;
 pub use modulus::{Factor, Modulus, MAX_RNS_PRIME_BITS};
 pub use plain_sums::{PlainTerms, MOST_GAP, TILE};

@@ -365,6 +365,20 @@ impl RnsBasis {
         Ok(())
     }
 
+    /// `out += a` modulo prime i.
+    ///
+    /// # Errors
+    /// [`RnsError::Limbs`] for a prime that is not there, [`RnsError::Count`] for slices of different lengths.
+    pub fn add_words(&self, i: usize, out: &mut [u64], a: &[u64]) -> Result<(), RnsError> {
+        let m =
+            self.moduli().get(i).ok_or(RnsError::Limbs { needed: i..i + 1, got: 0..self.moduli().len() })?;
+        if a.len() != out.len() {
+            return Err(RnsError::Count { what: "slice", expected: out.len(), got: a.len() });
+        }
+        k::add(self.isa(), Out::new(out), a, m);
+        Ok(())
+    }
+
     /// `sum_d w_d x_d` over the primes at `range`, `words[d][i] = w_d mod q_i`, with few reductions.
     ///
     /// # Errors

@@ -213,6 +213,32 @@ fn digits_of_slots_are_those_of_coefficients_on_every_path() {
                     "{n} {isa:?}"
                 );
             }
+            // Two digits whose primes take turns, with room to spare, and what a switch makes of them.
+            let converters = [(vec![0, 1], vec![2, 3, 4]), (vec![2], vec![0, 1, 3, 4])]
+                .map(|(from, to)| BaseConverter::new(&basis, &from, &to).unwrap());
+            let mut rooms = converters.each_ref().map(|c| vec![0; n * c.from().len()]);
+            let digits: Vec<Digit<'_>> = converters
+                .iter()
+                .zip(&mut rooms)
+                .map(|(c, room)| Digit::of_slots(&basis, c, &a, room).unwrap())
+                .collect();
+            let mut all = vec![1; 2 * 5 * n];
+            Digit::all_others(&digits, &basis, 1..5, 5 * n, &mut all).unwrap();
+            let raised: Vec<_> = digits.iter().map(|d| d.raise(&basis, 0..5).unwrap()).collect();
+            for (d, one) in raised.iter().enumerate() {
+                for i in 1..5 {
+                    let made = &all[(5 * d + i - 1) * n..][..n];
+                    assert!(digits[d].limb(i, made) == one.limb(i), "{n} {isa:?} digit {d} prime {i}");
+                }
+            }
+            assert!(Digit::all_others(&digits, &basis, 0..5, 4 * n, &mut all[..8 * n]).is_err());
+            let key: Vec<_> = (0..4).map(|_| random::<Eval>(&basis, &mut prg, 0..5)).collect();
+            let switched = switch_digits(&basis, 0..5, &digits, [&key[..2], &key[2..]]).unwrap();
+            for (sum, half) in switched.iter().zip(key.chunks(2)) {
+                let mut expected = basis.zero::<Eval>(0..5).unwrap();
+                raised.iter().zip(half).for_each(|(x, k)| basis.mul_add(&mut expected, x, k).unwrap());
+                assert!(*sum == expected, "{n} {isa:?}");
+            }
             let converter = BaseConverter::new(&basis, &[0, 1], &[2]).unwrap();
             assert!(Digit::of_slots(&basis, &converter, &a, &mut vec![0; n]).is_err());
         }
@@ -234,6 +260,9 @@ fn division_rounds_to_the_nearest_integer() {
             let divider = Divider::new(&basis, &by, to.clone()).unwrap();
             let quotient = divider.divide(&basis, &evaluated).unwrap();
             assert_eq!(quotient.range(), to);
+            let other = random::<Eval>(&basis, &mut prg, all.clone());
+            let both = divider.divide_each(&basis, [&other, &evaluated]).unwrap();
+            assert!(both[0] == divider.divide(&basis, &other).unwrap() && both[1] == quotient);
             match divider.divide_in_place(&basis, evaluated) {
                 Ok(same) => assert!(same == quotient && to.start == 0),
                 Err(error) => assert!(matches!(error, RnsError::Limbs { .. }) && to.start > 0),
@@ -349,6 +378,17 @@ fn automorphisms_agree_in_both_forms_and_with_the_definition() {
             auto.mul_add_eval(&basis, &mut fused, &argument, &x).unwrap();
             basis.mul_add(&mut plain, &evaluated, &x).unwrap();
             assert!(fused == plain, "N={n} g={g}");
+            let (mut fused, mut plain) = (y.clone(), y.clone());
+            for i in 0..2 {
+                auto.add_words(&basis, i, fused.limb_mut(i), argument.limb(i)).unwrap();
+                basis.add_words(i, plain.limb_mut(i), evaluated.limb(i)).unwrap();
+            }
+            assert!(fused == plain, "N={n} g={g}");
+            let mut sum = y;
+            basis.add_assign(&mut sum, &evaluated).unwrap();
+            assert!(sum == plain, "N={n} g={g}");
+            assert!(auto.add_words(&basis, 0, &mut [0], argument.limb(0)).is_err());
+            assert!(basis.add_words(3, &mut [0], &[0]).is_err());
         }
         assert_eq!(Automorphism::new(&basis, 2).err(), Some(RnsError::Exponent(2)));
     }

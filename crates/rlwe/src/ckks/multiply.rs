@@ -1,7 +1,7 @@
 //! Products of ciphertexts, relinearisation, rescaling.
 
 use super::noise::independent_sum;
-use super::switching::{digit_ratio2, switch};
+use super::switching::{digit_ratio2, switch, switch_with};
 use super::{Ciphertext, CkksError, Evaluator, Level, RelinKey};
 use hushnet_ring::rns::{Eval, RnsPoly};
 
@@ -98,13 +98,12 @@ impl Evaluator {
         let basis = self.params.basis();
         let third = Self::third(c, key, "relinearise")?;
         let down = &self.params.0.descend[c.level.0 - 1];
-        let mut parts = Vec::with_capacity(2);
-        for (raised, own) in switch(&self.params, third, c.level, &key.key)?.iter().zip(&c.parts) {
-            let mut part = down.divide(basis, raised)?;
-            basis.add_assign(&mut part, own)?;
-            parts.push(part);
+        let raised = switch(&self.params, third, c.level, &key.key)?;
+        let mut parts = down.divide_each(basis, raised.each_ref())?;
+        for (part, own) in parts.iter_mut().zip(&c.parts) {
+            basis.add_assign(part, own)?;
         }
-        Ok(self.switched(c, parts))
+        Ok(self.switched(c, parts.into()))
     }
 
     /// [`Self::relinearise`] and [`Self::rescale`] with one division by P and the last prime: fewer
@@ -118,11 +117,17 @@ impl Evaluator {
         let basis = self.params.basis();
         let third = Self::third(c, key, "relinearise_rescale")?;
         let down = &self.params.0.descend_rescale[c.level.0 - 2];
-        let mut parts = Vec::with_capacity(2);
-        for (mut raised, own) in switch(&self.params, third, c.level, &key.key)?.into_iter().zip(&c.parts) {
-            basis.scale_add_part(&mut raised, own, &self.params.switching(c.level).product)?;
-            parts.push(down.divide(basis, &raised)?);
-        }
+        let product = &self.params.switching(c.level).product;
+        // P is 0 modulo the special primes.
+        let raised = switch_with(&self.params, third, c.level, &key.key, |i, halves| {
+            for (half, own) in halves.into_iter().zip(&c.parts) {
+                if own.range().contains(&i) {
+                    basis.scale_add_words(i, half, own.limb(i), product[i])?;
+                }
+            }
+            Ok(())
+        })?;
+        let parts = down.divide_each(basis, raised.each_ref())?.into();
         let noise = self.params.noise();
         let added = noise.switching(digit_ratio2(&self.params, c.level));
         let prime = self.params.data_prime(below.0) as f64;

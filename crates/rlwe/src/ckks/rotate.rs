@@ -56,9 +56,8 @@ impl Evaluator {
     ) -> Result<Ciphertext, CkksError> {
         let basis = self.params.basis();
         let down = &self.params.0.descend[c.level.0 - 1];
-        let mut r0 = down.divide(basis, &raised[0])?;
+        let [mut r0, r1] = down.divide_each(basis, raised.each_ref())?;
         basis.add_assign(&mut r0, c0)?;
-        let r1 = down.divide(basis, &raised[1])?;
         let parts = vec![key.map.apply_eval(basis, &r0)?, key.map.apply_eval(basis, &r1)?];
         Ok(self.switched(c, parts))
     }

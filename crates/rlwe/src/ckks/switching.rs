@@ -2,7 +2,7 @@
 
 use super::ciphertext::Seed;
 use super::{CkksError, CkksParams, Level};
-use hushnet_ring::rns::{switch_digits, Automorphism, Coef, Digit, Eval, RnsError, RnsPoly};
+use hushnet_ring::rns::{switch_limbs, Automorphism, Coef, Digit, Eval, RnsError, RnsPoly};
 use std::collections::BTreeMap;
 
 /// An automorphism of the slots.
@@ -227,13 +227,43 @@ pub(super) fn switch(
     level: Level,
     key: &SwitchingKey,
 ) -> Result<[RnsPoly<Eval>; 2], CkksError> {
+    switch_with(params, c, level, key, |_, _| Ok(()))
+}
+
+/// [`switch`], and what `then` makes of both limbs modulo a prime while they are in the cache.
+pub(super) fn switch_with(
+    params: &CkksParams,
+    c: &RnsPoly<Eval>,
+    level: Level,
+    key: &SwitchingKey,
+    mut then: impl FnMut(usize, [&mut [u64]; 2]) -> Result<(), RnsError>,
+) -> Result<[RnsPoly<Eval>; 2], CkksError> {
+    // Every limb is written below.
+    let any = || params.basis().fill_with(params.extended_range(level), |_, _| Ok::<(), RnsError>(()));
+    let mut out = [any()?, any()?];
+    let [low, high] = &mut out;
+    switch_each(params, c, level, key, |i, sum| {
+        sum([low.limb_mut(i), high.limb_mut(i)]);
+        then(i, [low.limb_mut(i), high.limb_mut(i)])
+    })?;
+    Ok(out)
+}
+
+/// [`switch`] prime by prime: `each` is called as [`switch_limbs`] says.
+pub(super) fn switch_each(
+    params: &CkksParams,
+    c: &RnsPoly<Eval>,
+    level: Level,
+    key: &SwitchingKey,
+    each: impl FnMut(usize, &dyn Fn([&mut [u64]; 2])) -> Result<(), RnsError>,
+) -> Result<(), CkksError> {
     #[cfg(test)]
     counted::SWITCHES.set(counted::SWITCHES.get() + 1);
     let range = params.extended_range(level);
     key.serves(level)?;
     with_digits(params, c, level, |digits| {
         let halves = [&key.b[..digits.len()], &key.a[..digits.len()]];
-        Ok(switch_digits(params.basis(), range, digits, halves)?)
+        Ok(switch_limbs(params.basis(), range, digits, halves, each)?)
     })
 }
 

@@ -7,13 +7,13 @@
 
 #[cfg(test)]
 use super::super::switching::counted;
-use super::super::switching::{apply_limb, digit_ratio2, switch, with_digits};
+use super::super::switching::{apply_limb, digit_ratio2, switch_each, with_digits};
 use super::super::{
     Ciphertext, CkksError, CkksParams, Complex, EncodeAt, Encoder, Evaluator, Galois, GaloisKeys, Level,
 };
 use super::dft::{scaled, Factor};
 use crate::ckks::noise::independent_sum;
-use hushnet_ring::rns::{Eval, RnsError, RnsPoly};
+use hushnet_ring::rns::{Digit, Eval, RnsError, RnsPoly};
 use std::collections::BTreeMap;
 
 /// Words of a limb that are worked on at a time.
@@ -292,17 +292,24 @@ impl Stage {
         let Some([mut low, mut high]) = sums.pop() else {
             return Err(CkksError::Count { what: "giant steps", expected: 1, got: 0 });
         };
+        let mut limbs = [vec![0u64; params.ring_degree()], vec![0u64; params.ring_degree()]];
         while let Some([b, a]) = sums.pop() {
             let key = evaluator.key(keys, giant)?;
-            let [mut x, y] = switch(params, &down.divide(basis, &high)?, level, &key.key)?;
-            basis.add_assign(&mut x, &low)?;
-            (low, high) = (b, a);
-            key.map.add_eval(basis, &mut low, &x)?;
-            key.map.add_eval(basis, &mut high, &y)?;
+            let cut = down.divide(basis, &high)?;
+            let before = std::mem::replace(&mut low, b);
+            high = a;
+            // Prime by prime, so that what is switched is turned and added while it is in the cache.
+            switch_each(params, &cut, level, &key.key, |i, sum| {
+                let [x, y] = &mut limbs;
+                sum([x, y]);
+                basis.add_words(i, x, before.limb(i))?;
+                key.map.add_words(basis, i, low.limb_mut(i), x)?;
+                key.map.add_words(basis, i, high.limb_mut(i), y)
+            })?;
         }
         let below = evaluator.below(level)?;
         let down = &params.0.descend_rescale[level.0 - 2];
-        let parts = vec![down.divide(basis, &low)?, down.divide(basis, &high)?];
+        let parts = down.divide_each(basis, [&low, &high])?.into();
         let prime = params.data_prime(below.0) as f64;
         Ok(Ciphertext {
             params: params.clone(),
@@ -346,9 +353,7 @@ impl Stage {
             for first in range.clone().step_by(GROUP) {
                 let group = first..range.end.min(first + GROUP);
                 if !turns.is_empty() {
-                    for (digit, limbs) in digits.iter().zip(raised.chunks_exact_mut(n * GROUP)) {
-                        digit.others(basis, group.clone(), &mut limbs[..n * group.len()])?;
-                    }
+                    Digit::all_others(digits, basis, group.clone(), n * GROUP, &mut raised)?;
                 }
                 for i in group {
                     let made = raised.chunks_exact(n * GROUP).map(|limbs| &limbs[n * (i - first)..][..n]);
@@ -368,7 +373,10 @@ impl Stage {
                     }
                     for (j, key) in turns.iter().enumerate() {
                         apply_limb(params, i, &x, &key.key, &mut raw)?;
-                        lifted(c0, &mut raw[0])?;
+                        // What was lifted for the turn by nothing.
+                        if c0.range().contains(&i) {
+                            basis.add_words(i, &mut raw[0], babies.limb(0, 0))?;
+                        }
                         for (half, raw) in raw.iter().enumerate() {
                             key.map.apply_words(raw, babies.limb_mut(j + 1, half))?;
                         }
