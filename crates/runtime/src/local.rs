@@ -10,8 +10,9 @@ use crate::trace::{Report, ServerTrace};
 use crate::transport::{connect, ConnectOptions, Server, ServerOptions};
 use crate::two_party::network::{throttled_pair, Network};
 use crate::two_party::{frames, TwoPartyClient, TwoPartyModel, TwoPartyOptions, TwoPartyTrace};
+use hushnet_ring::rns::release_buffers;
 use std::sync::atomic::AtomicBool;
-use std::sync::mpsc::sync_channel;
+use std::sync::mpsc::{sync_channel, RecvTimeoutError};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -35,6 +36,27 @@ pub type MarkedBoth<T> = (Both<T>, Option<RangeError>);
 /// A run without marks.
 fn raised<T>((result, mark): (T, Option<RangeError>)) -> Result<T, Error> {
     mark.map_or(Ok(result), |e| Err(e.into()))
+}
+
+/// How often buffers that nobody has needed are given back, as a server does: what keys were made in, a run has no use for.
+const RELEASE: Duration = Duration::from_secs(5);
+
+/// Does something, and gives back meanwhile what nobody needs.
+fn releasing<R>((every, release): (Duration, impl Fn() -> usize + Send), f: impl FnOnce() -> R) -> R {
+    std::thread::scope(|scope| {
+        let (end, ended) = sync_channel::<()>(0);
+        let often = move || {
+            while ended.recv_timeout(every) == Err(RecvTimeoutError::Timeout) {
+                let bytes = release();
+                tracing::debug!(bytes, "buffers that nobody needs are given back");
+            }
+        };
+        // Without the thread, buffers are kept to the end.
+        let _ = std::thread::Builder::new().name("hushnet-buffers".into()).spawn_scoped(scope, often);
+        let result = f();
+        drop(end);
+        result
+    })
 }
 
 /// Runs the parties on a thread each. Where both fail, the error is that of the party that was the cause.
@@ -90,8 +112,8 @@ fn pipe_marked<C: ClientSession>(
 ) -> Result<MarkedBoth<C::Trace>, Error> {
     let (near, far) = pipe();
     let serve = move || served.session(Box::new(far), &mut |_| {}).0;
-    let ((outputs, mut trace, mark), server) =
-        both(serve, || open(Box::new(near)).and_then(|client| infer(client, inputs, progress)))?;
+    let infer = || open(Box::new(near)).and_then(|client| infer(client, inputs, progress));
+    let ((outputs, mut trace, mark), server) = releasing((RELEASE, release_buffers), || both(serve, infer))?;
     trace.add_server(&server);
     Ok(((outputs, trace, server), mark))
 }
@@ -232,4 +254,23 @@ fn over<C: ClientSession>(
         }
     };
     Ok(((outputs, Box::new(trace), server), mark))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::sync::mpsc::channel;
+
+    #[test]
+    fn buffers_are_given_back_while_a_run_goes_on_and_no_longer() {
+        let (called, calls) = channel();
+        let release = move || called.send(()).map_or(0, |()| 0);
+        let seen = releasing((Duration::from_millis(1), release), || {
+            (0..3).map(|_| calls.recv_timeout(Duration::from_secs(30))).filter(Result::is_ok).count()
+        });
+        assert_eq!(seen, 3);
+        // What called is gone.
+        while calls.try_recv().is_ok() {}
+        assert_eq!(calls.try_recv(), Err(std::sync::mpsc::TryRecvError::Disconnected));
+    }
 }
