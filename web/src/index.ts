@@ -1,7 +1,7 @@
 // Hushnet's client for pages and for Node: inputs and keys stay in a worker, the server sees ciphertexts, shares and shapes.
 
-import { mailbox, Receiver, Writer } from "./mailbox.js";
-import type { Output, Progress, Reply, Request, Tensor } from "./messages.js";
+import { Buffers, mailbox, Receiver, Writer } from "./mailbox.js";
+import type { Given, Output, Progress, Reply, Request, Tensor } from "./messages.js";
 import { program, spawn, type Thread } from "./thread.js";
 
 export type { Output, Progress, Tensor };
@@ -92,6 +92,10 @@ export class Session {
   readonly #keeps: boolean;
   #pending: Pending | undefined;
   #progress: ((progress: Progress) => void) | undefined;
+  /** Buffers of the last inputs, for the next. */
+  readonly #spare = new Buffers();
+  /** Buffers of messages that were sent, for the worker. */
+  readonly #buffers = new Buffers();
   #sent = 0;
   #received = 0;
   #open = true;
@@ -153,10 +157,13 @@ export class Session {
   /** Runs the network. Inputs by name, each of shape [images, ...]; the one input of a network may be given without its name. */
   async infer(inputs: Tensor | Readonly<Record<string, Tensor>>, progress?: (progress: Progress) => void): Promise<Answer> {
     this.#progress = progress;
-    // One copy, which moves to the worker: a message that is not moved would be copied twice.
-    const given = this.#named(inputs).map(({ name, tensor: { shape, data } }) => ({ name, tensor: { shape, data: copied(data) } }));
-    const reply = await this.#ask({ kind: "infer", inputs: given, tell: progress !== undefined }, given.map(({ tensor }) => tensor.data.buffer));
+    // One copy, which moves to the worker and back: a message that is not moved would be copied twice.
+    const given = this.#named(inputs).map(({ name, tensor: { shape, data } }) => ({ name, shape, data: this.#copied(data) }));
+    const buffers = this.#buffers.all();
+    const moved = [...given.map(({ data }) => data.buffer), ...buffers];
+    const reply = await this.#ask({ kind: "infer", inputs: given, tell: progress !== undefined, buffers }, moved);
     if (reply.kind !== "answer") throw new HushnetError("InternalError", `the worker answers with ${reply.kind}`);
+    this.#spare.put(reply.spare);
     const outputs = Object.fromEntries(reply.outputs.map((o) => [o.name, o.output]));
     return { outputs, outOfRange: reply.outOfRange, trace: JSON.parse(reply.trace) };
   }
@@ -179,6 +186,13 @@ export class Session {
       return [{ name, tensor: inputs }];
     }
     return Object.entries(inputs).map(([name, tensor]) => ({ name, tensor }));
+  }
+
+  #copied(data: Tensor["data"]): Given["data"] {
+    const buffer = this.#spare.take(data.byteLength);
+    const copy = data instanceof Float32Array ? new Float32Array(buffer, 0, data.length) : new Float64Array(buffer, 0, data.length);
+    copy.set(data);
+    return copy;
   }
 
   #ask(request: Request, transfer: ArrayBuffer[] = []): Promise<Reply> {
@@ -205,6 +219,14 @@ export class Session {
         this.#sent += message.length;
         // The platform's socket has copied a message when it returns.
         this.#socket.send(this.#keeps ? message.slice() : message);
+        break;
+      }
+      case "move": {
+        const { buffer, count } = reply.moved;
+        const message = new Uint8Array(buffer, 0, count);
+        this.#sent += count;
+        this.#socket.send(this.#keeps ? message.slice() : message);
+        this.#buffers.put([buffer]);
         break;
       }
       case "want":
@@ -241,10 +263,6 @@ export class Session {
     this.#socket.close();
     this.#thread.stop();
   }
-}
-
-function copied(data: Tensor["data"]): Float32Array<ArrayBuffer> | Float64Array<ArrayBuffer> {
-  return data instanceof Float32Array ? new Float32Array(data) : Float64Array.from(data);
 }
 
 function isTensor(value: object): value is Tensor {

@@ -33,6 +33,51 @@ function parts(shared: SharedArrayBuffer): { state: Int32Array; data: Uint8Array
 /** Where the state of a slot is. */
 const slotState = (slot: number) => 3 + slot;
 
+/** Messages of at least so many bytes move to the page in buffers of their own, which come back with the next request: memory that is shared is copied
+ * word by word. */
+const LARGE = 1 << 20;
+/** Bytes of buffers that are kept for the next messages. */
+const KEPT = 1 << 26;
+
+/** A message in a buffer that moves, from its start. */
+export interface Moved {
+  readonly buffer: ArrayBuffer;
+  readonly count: number;
+}
+
+/** Buffers of messages that were sent, for those to come: the system clears every page of new ones. */
+export class Buffers {
+  #kept: ArrayBuffer[] = [];
+  #bytes = 0;
+
+  /** Keeps buffers while there is room. */
+  put(buffers: readonly ArrayBuffer[]): void {
+    for (const buffer of buffers) {
+      if (this.#bytes + buffer.byteLength > KEPT) continue;
+      this.#kept.push(buffer);
+      this.#bytes += buffer.byteLength;
+    }
+  }
+
+  /** One with room for so many bytes. */
+  take(count: number): ArrayBuffer {
+    const fits = this.#kept.filter((buffer) => buffer.byteLength >= count);
+    const least = fits.reduce<ArrayBuffer | undefined>((a, b) => (a && a.byteLength <= b.byteLength ? a : b), undefined);
+    if (least === undefined) return new ArrayBuffer(count);
+    this.#kept.splice(this.#kept.indexOf(least), 1);
+    this.#bytes -= least.byteLength;
+    return least;
+  }
+
+  /** All of them. */
+  all(): ArrayBuffer[] {
+    const all = this.#kept;
+    this.#kept = [];
+    this.#bytes = 0;
+    return all;
+  }
+}
+
 /** A piece of a message that the worker sends: where it is, its bytes, and those of the message. */
 export interface Piece {
   readonly slot: number;
@@ -45,6 +90,8 @@ export class Sender {
   readonly #state: Int32Array;
   readonly #slots: Uint8Array[];
   #next = 0;
+  /** For large messages; the page hands them back. */
+  readonly buffers = new Buffers();
 
   constructor(shared: SharedArrayBuffer) {
     const { state, slots } = parts(shared);
@@ -52,9 +99,15 @@ export class Sender {
     this.#slots = slots;
   }
 
-  /** Writes a message; `tell` hands each piece to the page. Waits while the page has not read earlier ones. */
-  send(message: Uint8Array, tell: (piece: Piece) => void): void {
+  /** Writes a message; `tell` hands each piece to the page, `move` all of a large one. Waits while the page has not read earlier pieces. */
+  send(message: Uint8Array, tell: (piece: Piece) => void, move: (moved: Moved) => void): void {
     const total = message.length;
+    if (total >= LARGE) {
+      const buffer = this.buffers.take(total);
+      new Uint8Array(buffer, 0, total).set(message);
+      move({ buffer, count: total });
+      return;
+    }
     let at = 0;
     do {
       const slot = this.#next;

@@ -1,11 +1,18 @@
 // What the page and the worker tell each other. No message holds a key: keys are in the worker's WebAssembly memory alone.
 
-import type { Piece } from "./mailbox.js";
+import type { Moved, Piece } from "./mailbox.js";
 
 /** An input: numbers in row-major order, images along the first axis. */
 export interface Tensor {
   readonly shape: readonly number[];
   readonly data: Float32Array | Float64Array;
+}
+
+/** An input as it moves to the worker, and its buffer back. */
+export interface Given {
+  readonly name: string;
+  readonly shape: readonly number[];
+  readonly data: Float32Array<ArrayBuffer> | Float64Array<ArrayBuffer>;
 }
 
 /** An output of the network. */
@@ -38,15 +45,16 @@ export type Request =
       memory: number;
       images: number;
     }
-  | { kind: "infer"; inputs: { name: string; tensor: Tensor }[]; tell: boolean }
+  | { kind: "infer"; inputs: Given[]; tell: boolean; buffers: ArrayBuffer[] }
   | { kind: "close" };
 
 /** What the worker tells the page. */
 export type Reply =
   | { kind: "send"; piece: Piece }
+  | { kind: "move"; moved: Moved }
   | { kind: "want" }
   | { kind: "progress"; progress: Progress }
   | { kind: "opened"; plan: string; trust: string }
-  | { kind: "answer"; outputs: { name: string; output: Output }[]; outOfRange: string | null; trace: string }
+  | { kind: "answer"; outputs: { name: string; output: Output }[]; outOfRange: string | null; trace: string; spare: ArrayBuffer[] }
   | { kind: "closed" }
   | { kind: "failed"; name: string; message: string; open: boolean };

@@ -1,6 +1,6 @@
 // The worker: runs the client, and is the only place that knows keys.
 
-import { Reader, Sender } from "./mailbox.js";
+import { type Buffers, type Piece, Reader, Sender } from "./mailbox.js";
 import type { Reply, Request } from "./messages.js";
 import { initSync, Inputs, Session } from "./wasm/hushnet_wasm.js";
 
@@ -32,14 +32,18 @@ const { post, listen } = await port();
 let session: Session | undefined;
 /** Whether the page listens to progress: every message to it takes processor time of both threads. */
 let telling = false;
+/** Buffers of messages that the page has sent. */
+let buffers: Buffers | undefined;
 
 /** What the client calls; crates/wasm/src/host.rs declares it. */
 function host(shared: SharedArrayBuffer): object {
   const reader = new Reader(shared);
   const sender = new Sender(shared);
+  buffers = sender.buffers;
   return {
     send(bytes: Uint8Array): void {
-      sender.send(bytes, (piece) => post({ kind: "send", piece }, []));
+      const tell = (piece: Piece) => post({ kind: "send", piece }, []);
+      sender.send(bytes, tell, (moved) => post({ kind: "move", moved }, [moved.buffer]));
     },
     receive(limit: number): number {
       return reader.next(limit, () => post({ kind: "want" }, []));
@@ -63,20 +67,21 @@ function open(request: Request & { kind: "open" }): void {
 function infer(request: Request & { kind: "infer" }): void {
   if (!session) throw new Error("the session is closed");
   telling = request.tell;
+  buffers?.put(request.buffers);
   const inputs = new Inputs();
-  for (const { name, tensor } of request.inputs) {
-    const shape = Uint32Array.from(tensor.shape);
-    if (tensor.data instanceof Float32Array) inputs.add32(name, shape, tensor.data);
-    else inputs.add64(name, shape, tensor.data);
+  for (const { name, shape, data } of request.inputs) {
+    if (data instanceof Float32Array) inputs.add32(name, Uint32Array.from(shape), data);
+    else inputs.add64(name, Uint32Array.from(shape), data);
   }
   const answer = session.infer(inputs);
   const outputs = Array.from({ length: answer.count() }, (_, i) => ({
     name: answer.name(i),
     output: { shape: Array.from(answer.shape(i)), data: new Float64Array(answer.data(i)) },
   }));
-  const reply: Reply = { kind: "answer", outputs, outOfRange: answer.out_of_range() ?? null, trace: answer.trace() };
+  const spare = request.inputs.map(({ data }) => data.buffer);
+  const reply: Reply = { kind: "answer", outputs, outOfRange: answer.out_of_range() ?? null, trace: answer.trace(), spare };
   answer.free();
-  post(reply, outputs.map((o) => o.output.data.buffer));
+  post(reply, [...outputs.map((o) => o.output.data.buffer), ...spare]);
 }
 
 function close(): void {

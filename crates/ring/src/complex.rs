@@ -4,6 +4,8 @@
 //! With `z_j = a_j + i a_(j + N/2)`, `Z[X]/(X^N + 1)` is within `C[X]/(X^(N/2) - i)`, and `X^m - w` is halved into `X^(m/2) -+ sqrt w` level by
 //! level. The two halves of the first level are the lanes of vectors from then on. Two levels are a pass, and no order is restored.
 //!
+//! On the way back a product and a sum may be one step that is rounded once (relaxed SIMD), which errs by less.
+//!
 //! The rounded products are exact ([`PART_BITS`], [`LARGEST_DEGREE`]). Let `u = 2^-53` and let norms be Euclidean. A twiddle errs by less than
 //! 2.2 u, a product of complex numbers by less than sqrt(5) u of itself (Brent, Percival, Zimmermann, "Error bounds on complex floating-point
 //! multiplication", 2007), a sum by u. So a pass of two levels errs by less than 6.6 u of the norm, one of one level by 5.6 u, and a transform by
@@ -12,7 +14,10 @@
 //! `(2 E + 3 u) |a| |s| <= 2^-46 2^26 N < 0.01` in a coefficient; that of the way back at most `E |a s| <= E sqrt(N) 2^26 N < 0.27`. The sum is
 //! below 1/2, for any a and s, not for random ones alone.
 
+#![allow(unsafe_code)]
+
 use crate::ntt::{Centre, Finish};
+use crate::Isa;
 use std::f64::consts::{FRAC_1_SQRT_2, PI};
 
 /// Most bits of a centred coefficient.
@@ -54,6 +59,18 @@ mod simd128 {
         #[inline(always)]
         pub(super) fn bits(self) -> [u64; 2] {
             [u64x2_extract_lane::<0>(self.0), u64x2_extract_lane::<1>(self.0)]
+        }
+        /// `self b + c`, rounded once where the engine has it so.
+        #[inline]
+        #[target_feature(enable = "simd128,relaxed-simd")]
+        pub(super) fn more(self, b: Self, c: Self) -> Self {
+            Self(f64x2_relaxed_madd(self.0, b.0, c.0))
+        }
+        /// `c - self b`, rounded once where the engine has it so.
+        #[inline]
+        #[target_feature(enable = "simd128,relaxed-simd")]
+        pub(super) fn less(self, b: Self, c: Self) -> Self {
+            Self(f64x2_relaxed_nmadd(self.0, b.0, c.0))
         }
     }
     impl Add for Two {
@@ -121,6 +138,50 @@ mod words {
     }
 }
 
+/// How a product and a sum are rounded.
+trait Steps {
+    /// `a b + c`
+    ///
+    /// # Safety
+    /// The caller is compiled for the instructions, and the engine has them.
+    unsafe fn more(a: Two, b: Two, c: Two) -> Two;
+    /// `c - a b`
+    ///
+    /// # Safety
+    /// As [`Self::more`].
+    unsafe fn less(a: Two, b: Two, c: Two) -> Two;
+}
+
+/// The product, and then the sum.
+struct Twice;
+
+impl Steps for Twice {
+    #[inline(always)]
+    unsafe fn more(a: Two, b: Two, c: Two) -> Two {
+        c + a * b
+    }
+    #[inline(always)]
+    unsafe fn less(a: Two, b: Two, c: Two) -> Two {
+        c - a * b
+    }
+}
+
+/// One instruction of relaxed SIMD.
+#[cfg(all(target_arch = "wasm32", target_feature = "simd128"))]
+struct Relaxed;
+
+#[cfg(all(target_arch = "wasm32", target_feature = "simd128"))]
+impl Steps for Relaxed {
+    #[inline(always)]
+    unsafe fn more(a: Two, b: Two, c: Two) -> Two {
+        a.more(b, c)
+    }
+    #[inline(always)]
+    unsafe fn less(a: Two, b: Two, c: Two) -> Two {
+        a.less(b, c)
+    }
+}
+
 /// A complex number in each lane.
 #[derive(Clone, Copy)]
 struct Complex {
@@ -160,10 +221,27 @@ impl Complex {
     fn times(self, w: Self) -> Self {
         Self { re: self.re * w.re - self.im * w.im, im: self.re * w.im + self.im * w.re }
     }
-    /// By the conjugate of w.
+    /// By w.
+    ///
+    /// # Safety
+    /// As [`Steps::more`].
     #[inline(always)]
-    fn back(self, w: Self) -> Self {
-        Self { re: self.re * w.re + self.im * w.im, im: self.im * w.re - self.re * w.im }
+    unsafe fn scaled<S: Steps>(self, w: Self) -> Self {
+        // SAFETY: by contract.
+        unsafe {
+            Self { re: S::less(self.im, w.im, self.re * w.re), im: S::more(self.im, w.re, self.re * w.im) }
+        }
+    }
+    /// By the conjugate of w.
+    ///
+    /// # Safety
+    /// As [`Steps::more`].
+    #[inline(always)]
+    unsafe fn back<S: Steps>(self, w: Self) -> Self {
+        // SAFETY: by contract.
+        unsafe {
+            Self { re: S::more(self.im, w.im, self.re * w.re), im: S::less(self.re, w.im, self.im * w.re) }
+        }
     }
 }
 
@@ -242,6 +320,41 @@ impl Tables {
     /// As [`crate::Ntt::multiply_factors`], of words that [`Self::forward_words`] has transformed, and a [`Self::factor`].
     pub(crate) fn multiply(
         &self,
+        isa: Isa,
+        a: &[u64],
+        factor: &[u64],
+        work: &mut [u64],
+        finish: Finish,
+        out: &mut [u64],
+    ) {
+        #[cfg(all(target_arch = "wasm32", target_feature = "simd128"))]
+        {
+            #[target_feature(enable = "simd128,relaxed-simd")]
+            fn relaxed(
+                t: &Tables,
+                a: &[u64],
+                factor: &[u64],
+                work: &mut [u64],
+                finish: Finish,
+                out: &mut [u64],
+            ) {
+                // SAFETY: this function is compiled for the instructions, and whoever calls it has them.
+                unsafe { t.multiply_with::<Relaxed>(a, factor, work, finish, out) }
+            }
+            if isa.usable() >= Isa::Relaxed {
+                return relaxed(self, a, factor, work, finish, out);
+            }
+        }
+        let _ = isa;
+        // SAFETY: every engine has these instructions.
+        unsafe { self.multiply_with::<Twice>(a, factor, work, finish, out) }
+    }
+
+    /// # Safety
+    /// As [`Steps::more`].
+    #[inline(always)]
+    unsafe fn multiply_with<S: Steps>(
+        &self,
         a: &[u64],
         factor: &[u64],
         work: &mut [u64],
@@ -249,10 +362,13 @@ impl Tables {
         out: &mut [u64],
     ) {
         let Finish { subtract, shift, mask } = finish;
-        if subtract {
-            self.product(a, factor, work, |o, c| *o = o.wrapping_sub(c << shift) & mask, out);
-        } else {
-            self.product(a, factor, work, |o, c| *o = o.wrapping_add(c << shift) & mask, out);
+        // SAFETY: by contract.
+        unsafe {
+            if subtract {
+                self.product::<S>(a, factor, work, |o, c| *o = o.wrapping_sub(c << shift) & mask, out);
+            } else {
+                self.product::<S>(a, factor, work, |o, c| *o = o.wrapping_add(c << shift) & mask, out);
+            }
         }
     }
 
@@ -290,8 +406,11 @@ impl Tables {
     }
 
     /// Gives the coefficients of the product of a transform with a scaled one to `put`, which knows where they belong in `out`; `work` is overwritten.
+    ///
+    /// # Safety
+    /// As [`Steps::more`].
     #[inline(always)]
-    fn product(
+    unsafe fn product<S: Steps>(
         &self,
         a: &[u64],
         hat: &[u64],
@@ -302,14 +421,16 @@ impl Tables {
         let quarter = self.n / 4;
         let points = work.as_chunks_mut::<4>().0;
         for ((x, a), s) in points.iter_mut().zip(a.as_chunks::<4>().0).zip(hat.as_chunks::<4>().0) {
-            Complex::load(a).times(Complex::load(s)).store(x);
+            // SAFETY: by contract.
+            unsafe { Complex::load(a).scaled::<S>(Complex::load(s)) }.store(x);
         }
         for pass in self.passes.iter().rev() {
             let size = quarter / pass.len() / 4;
             for (block, w) in points.chunks_exact_mut(4 * size).zip(pass) {
                 let ((x0, x1), (x2, x3)) = quarters(block);
                 for (((x0, x1), x2), x3) in x0.iter_mut().zip(x1).zip(x2).zip(x3) {
-                    backward([x0, x1, x2, x3], w);
+                    // SAFETY: by contract.
+                    unsafe { backward::<S>([x0, x1, x2, x3], w) };
                 }
             }
         }
@@ -318,7 +439,8 @@ impl Tables {
             for (x, y) in low.iter_mut().zip(high) {
                 let (u, v) = (Complex::load(x), Complex::load(y));
                 u.plus(v).store(x);
-                u.minus(v).back(f).store(y);
+                // SAFETY: by contract.
+                unsafe { u.minus(v).back::<S>(f) }.store(y);
             }
         }
         let ((a, b), (c, d)) = quarters(out);
@@ -348,15 +470,21 @@ fn forward([x0, x1, x2, x3]: [&mut [u64; 4]; 4], &[f, g, h]: &[Complex; 3]) {
 }
 
 /// Four times what [`forward`] was given.
+///
+/// # Safety
+/// As [`Steps::more`].
 #[inline(always)]
-fn backward([x0, x1, x2, x3]: [&mut [u64; 4]; 4], &[f, g, h]: &[Complex; 3]) {
+unsafe fn backward<S: Steps>([x0, x1, x2, x3]: [&mut [u64; 4]; 4], &[f, g, h]: &[Complex; 3]) {
     let (y0, y1) = (Complex::load(x0), Complex::load(x1));
     let (y2, y3) = (Complex::load(x2), Complex::load(x3));
     let (s, even, t, odd) = (y0.plus(y1), y0.minus(y1), y2.plus(y3), y2.minus(y3));
     s.plus(t).store(x0);
-    even.minus_i(odd).back(g).store(x1);
-    s.minus(t).back(f).store(x2);
-    even.plus_i(odd).back(h).store(x3);
+    // SAFETY: by contract.
+    unsafe {
+        even.minus_i(odd).back::<S>(g).store(x1);
+        s.minus(t).back::<S>(f).store(x2);
+        even.plus_i(odd).back::<S>(h).store(x3);
+    }
 }
 
 /// The nearest integer to a double of at most 2^51, modulo 2^64.
@@ -376,7 +504,7 @@ fn quarters<T>(block: &mut [T]) -> ((&mut [T], &mut [T]), (&mut [T], &mut [T])) 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::{low_mask, sample, ExactMultiplier, Prg};
+    use crate::{low_mask, sample, simd, ExactMultiplier, Prg};
 
     fn value(bits: u32, w: u64) -> i64 {
         (w << (64 - bits)) as i64 >> (64 - bits)
@@ -408,20 +536,23 @@ mod tests {
                     tables.factor(&s, &mut hats[1]);
                     let (mut work, mut out) = (vec![0; n], vec![5; n]);
                     let finish = Finish { subtract: false, shift: 9, mask: low_mask(60) };
-                    tables.multiply(&hats[0], &hats[1], &mut work, finish, &mut out);
-                    // Modulo 2^51, of the centred words: another way to the same integers.
-                    let m = ExactMultiplier::new(n).unwrap();
-                    let words: Vec<u64> = a.iter().map(|w| value(PART_BITS, *w) as u64).collect();
-                    let mut expected = vec![0; n];
-                    let (x, y) = (m.words_hat(&words, 51).unwrap(), m.small_hat(&s).unwrap());
-                    m.multiply_into(&x, &y, &mut expected, &mut m.scratch()).unwrap();
-                    let expected = expected.iter().map(|c| (c << 9).wrapping_add(5) & low_mask(60));
-                    assert!(out.iter().copied().eq(expected), "N={n}");
-                    let off = |x: f64| (x - x.round()).abs();
-                    for x in work.as_chunks::<4>().0 {
-                        let z = Complex::load(x);
-                        let ([p, q], [r, t]) = (z.re.lanes(), z.im.lanes());
-                        worst = worst.max(off(p + q)).max(off(r + t));
+                    for isa in simd::available() {
+                        out.fill(5);
+                        tables.multiply(isa, &hats[0], &hats[1], &mut work, finish, &mut out);
+                        // Modulo 2^51, of the centred words: another way to the same integers.
+                        let m = ExactMultiplier::new(n).unwrap();
+                        let words: Vec<u64> = a.iter().map(|w| value(PART_BITS, *w) as u64).collect();
+                        let mut expected = vec![0; n];
+                        let (x, y) = (m.words_hat(&words, 51).unwrap(), m.small_hat(&s).unwrap());
+                        m.multiply_into(&x, &y, &mut expected, &mut m.scratch()).unwrap();
+                        let expected = expected.iter().map(|c| (c << 9).wrapping_add(5) & low_mask(60));
+                        assert!(out.iter().copied().eq(expected), "N={n} {isa:?}");
+                        let off = |x: f64| (x - x.round()).abs();
+                        for x in work.as_chunks::<4>().0 {
+                            let z = Complex::load(x);
+                            let ([p, q], [r, t]) = (z.re.lanes(), z.im.lanes());
+                            worst = worst.max(off(p + q)).max(off(r + t));
+                        }
                     }
                 }
             }

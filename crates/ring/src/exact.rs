@@ -398,7 +398,9 @@ impl ExactMultiplier {
                     ntt.multiply_factors(part, (&s.values, &s.quotients), &mut scratch.product, finish, out);
                 }
                 #[cfg(target_family = "wasm")]
-                Engine::Complex(t) => t.multiply(part, &s.values, &mut scratch.product, finish, out),
+                Engine::Complex(t) => {
+                    t.multiply(self.isa(), part, &s.values, &mut scratch.product, finish, out)
+                }
             }
         }
         Ok(())

@@ -76,7 +76,24 @@ multiversion! {
 }
 
 multiversion! {
-    fn round_loop(words: &[u64], unused: u32, d: u32, out: &mut [i64]) -> u64 {
+    /// As [`round_into`], below 2^63: what is shifted is made positive, since most vectors have no arithmetic shift of 64 bits.
+    fn round_loop(words: &[u64], k: u32, d: u32, out: &mut [i64]) -> u64 {
+        let (mask, lowest, middle) = (low_mask(k), 1u64 << (k - 1), (1u64 << d) >> 1);
+        let (left, least) = (low_mask(d), (lowest >> d).cast_signed());
+        let mut largest = 0;
+        for (o, w) in out.iter_mut().zip(words) {
+            let raised = (w.wrapping_add(lowest) & mask).wrapping_add(middle);
+            *o = (raised >> d).cast_signed().wrapping_sub(least);
+            let noise = (raised & left).cast_signed().wrapping_sub(middle.cast_signed()).wrapping_abs();
+            largest = largest.max(noise);
+        }
+        largest.cast_unsigned()
+    }
+}
+
+multiversion! {
+    /// As [`round_into`], for any k.
+    fn round_wide_loop(words: &[u64], unused: u32, d: u32, out: &mut [i64]) -> u64 {
         let half = (1i64 << d) >> 1;
         let mut largest = 0;
         for (o, w) in out.iter_mut().zip(words) {
@@ -179,7 +196,7 @@ pub fn round_into(isa: Isa, words: &[u64], k: u32, d: u32, out: &mut [i64]) -> R
     if d >= k {
         return Err(RingError::ModulusBits(k - 1));
     }
-    Ok(round_loop(isa, words, 64 - k, d, out))
+    Ok(if k < 64 { round_loop(isa, words, k, d, out) } else { round_wide_loop(isa, words, 64 - k, d, out) })
 }
 
 #[cfg(test)]
@@ -216,6 +233,22 @@ mod tests {
             assert_eq!(round_into(isa, &[1 << 63], 64, 20, &mut out).unwrap(), 0);
             assert_eq!(out, [-(1i64 << 43)]);
             assert!(round_into(isa, &[0], 10, 10, &mut out).is_err());
+        }
+    }
+
+    #[test]
+    fn rounding_has_no_other_values_below_64_bits() {
+        for isa in simd::available() {
+            for (k, d) in [(1, 0), (2, 1), (10, 4), (47, 31), (63, 0), (63, 62), (63, 30)] {
+                let (top, middle) = (1u64 << (k - 1), (1u64 << d) >> 1);
+                let edges = [0, middle, top, top.wrapping_sub(middle), low_mask(k), u64::MAX];
+                let words: Vec<u64> =
+                    edges.iter().flat_map(|e| (0..5).map(|i| e.wrapping_add(i).wrapping_sub(2))).collect();
+                let (mut out, mut wide) = (vec![0; words.len()], vec![0; words.len()]);
+                let largest = round_into(isa, &words, k, d, &mut out).unwrap();
+                assert_eq!(largest, round_wide_loop(isa, &words, 64 - k, d, &mut wide), "{isa:?} {k} {d}");
+                assert_eq!(out, wide, "{isa:?} {k} {d}");
+            }
         }
     }
 

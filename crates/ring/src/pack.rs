@@ -102,7 +102,8 @@ fn pack_groups<const K: u32>(words: &[u64], k: u32, out: &mut [u8]) -> usize {
 /// [`pack_groups`] for words of at most 56 bits: each is written as eight bytes with what the word before it left of its last byte, and without a
 /// branch, as long as eight bytes may be written where the last word begins.
 #[inline(always)]
-fn pack_wide_groups(words: &[u64], k: u32, out: &mut [u8]) -> usize {
+fn pack_wide_groups<const K: u32>(words: &[u64], out: &mut [u8]) -> usize {
+    let k = K;
     let (mask, size) = (low_mask(k), k as usize);
     let (groups, _) = words.as_chunks::<8>();
     let groups = &groups[..groups.len().min(out.len().saturating_sub(8) / size)];
@@ -121,20 +122,29 @@ fn pack_wide_groups(words: &[u64], k: u32, out: &mut [u8]) -> usize {
     8 * groups.len()
 }
 
-fn pack_portable(words: &[u64], k: u32, out: &mut [u8]) {
-    let done = match k {
-        33..=56 => pack_wide_groups(words, k, out),
-        25 => pack_groups::<25>(words, k, out),
-        26 => pack_groups::<26>(words, k, out),
-        27 => pack_groups::<27>(words, k, out),
-        28 => pack_groups::<28>(words, k, out),
-        29 => pack_groups::<29>(words, k, out),
-        30 => pack_groups::<30>(words, k, out),
-        31 => pack_groups::<31>(words, k, out),
-        32 => pack_groups::<32>(words, k, out),
-        1..32 => pack_groups::<0>(words, k, out),
-        _ => 0,
+/// Calls a function for the width that `k` is, of those in the list: shifts and places are constants then.
+macro_rules! by_width {
+    ($k:expr, $function:ident $arguments:tt, [$($width:literal)*], $otherwise:expr) => {
+        match $k {
+            $($width => $function::<$width> $arguments,)*
+            _ => $otherwise,
+        }
     };
+}
+
+fn pack_portable(words: &[u64], k: u32, out: &mut [u8]) {
+    let done = by_width!(k, pack_groups(words, k, out), [25 26 27 28 29 30 31 32], {
+        if k < 32 {
+            pack_groups::<0>(words, k, out)
+        } else {
+            by_width!(
+                k,
+                pack_wide_groups(words, out),
+                [33 34 35 36 37 38 39 40 41 42 43 44 45 46 47 48 49 50 51 52 53 54 55 56],
+                0
+            )
+        }
+    });
     pack_words(&words[done..], k, &mut out[done * k as usize / 8..]);
 }
 
@@ -185,13 +195,12 @@ fn unpack_groups<const K: u32>(bytes: &[u8], k: u32, out: &mut [u64]) -> usize {
 }
 
 fn unpack_portable(bytes: &[u8], k: u32, out: &mut [u64]) {
-    let done = match k {
-        30 => unpack_groups::<30>(bytes, k, out),
-        31 => unpack_groups::<31>(bytes, k, out),
-        32 => unpack_groups::<32>(bytes, k, out),
-        1..58 => unpack_groups::<0>(bytes, k, out),
-        _ => 0,
-    };
+    let done = by_width!(
+        k,
+        unpack_groups(bytes, k, out),
+        [25 26 27 28 29 30 31 32 33 34 35 36 37 38 39 40 41 42 43 44 45 46 47 48 49 50 51 52 53 54 55 56],
+        if k < 58 { unpack_groups::<0>(bytes, k, out) } else { 0 }
+    );
     unpack_words(&bytes[done * k as usize / 8..], k, &mut out[done..]);
 }
 
