@@ -38,7 +38,7 @@ pub use error::RnsError;
 pub use modulus::{Factor, Modulus, MAX_RNS_PRIME_BITS};
 pub use plain_sums::{PlainTerms, MOST_GAP, TILE};
 pub use poly::{Coef, Eval, Form, RnsPoly};
-pub use sample::uniform_limb;
+pub use sample::{uniform_limb, uniform_limb_of_halves};
 
 #[cfg(test)]
 mod tests;

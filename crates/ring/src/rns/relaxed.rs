@@ -122,6 +122,12 @@ impl Lanes for Relaxed {
         canonical(remainder(to_reals(a), m), m)
     }
     #[inline(always)]
+    unsafe fn reduce_signed(a: v128, m: Consts) -> v128 {
+        // The sign goes over to the double.
+        let sign = v128_and(a, u64x2_splat(1 << 63));
+        canonical(remainder(v128_or(to_reals(i64x2_abs(a)), sign), m), m)
+    }
+    #[inline(always)]
     unsafe fn reduce_short(a: v128, m: Consts) -> v128 {
         // Added to 3/2 2^52 as integers, the number stands in the mantissa.
         let magic = f64x2_splat(1.5 * MAGIC);

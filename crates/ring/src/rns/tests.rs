@@ -394,6 +394,38 @@ fn automorphisms_agree_in_both_forms_and_with_the_definition() {
     }
 }
 
+/// By the words of the definition, draw by draw: many draws are skipped, at the end of odd numbers too.
+#[test]
+fn limbs_of_halves_are_as_defined() {
+    for q in [(1u64 << 28) - 57, (1 << 27) + 29, 67_043_329, 65_537, (1 << 28) + 3] {
+        let m = Modulus::new(q).unwrap();
+        for len in [1, 2, 7, 64, 1024, 1025, 5000] {
+            let mut out = vec![0; len];
+            let mut prg = Prg::chacha([5; 32]).untracked();
+            super::uniform_limb_of_halves(&mut prg, &m, &mut out);
+            assert!(out.iter().all(|v| *v < q));
+            let mut prg = Prg::chacha([5; 32]).untracked();
+            let mut expected: Vec<u64> = Vec::new();
+            if q >= 1 << 28 {
+                expected.resize(len, 0);
+                uniform_limb(&mut prg, &m, &mut expected);
+            }
+            let bound = (1 << 32) / q * q;
+            while expected.len() < len {
+                let missing = len - expected.len();
+                // Chunks of 1024 draws are whole blocks of the generator; others take what is left of a block with them.
+                for chunk in vec![(); missing].chunks(1024) {
+                    let mut words = vec![0; chunk.len().div_ceil(2)];
+                    prg.fill_words(&mut words);
+                    let draws = words.into_iter().flat_map(|w| [w & 0xffff_ffff, w >> 32]).take(chunk.len());
+                    expected.extend(draws.filter(|d| *d < bound).map(|d| d % q));
+                }
+            }
+            assert_eq!(out, expected, "q={q} len={len}");
+        }
+    }
+}
+
 #[test]
 fn uniform_limbs_are_below_the_prime_spread_evenly_and_the_same_everywhere() {
     for q in mixed_primes(16) {

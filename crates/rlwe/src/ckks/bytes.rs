@@ -1,6 +1,6 @@
 //! Versioned bytes of keys and ciphertexts (`docs/ckks.md`, "Bytes").
 //!
-//! Header, 48 bytes: magic `HNCK`, version u16, kind u8, flags u8 (1: insecure parameters; 2: seeds are for ChaCha), parameter
+//! Header, 48 bytes: magic `HNCK`, version u16, kind u8, flags u8 (1: insecure parameters; 4: seeds are for ChaCha), parameter
 //! hash (32 bytes), payload length u64; little-endian. Decoders compare the length with what the kind, the
 //! parameters and the few count fields demand before they allocate, and every residue with its prime.
 
@@ -63,7 +63,8 @@ fn poly_bytes(params: &CkksParams, range: Range<usize>) -> usize {
 fn flag(maker: Maker) -> u8 {
     match maker {
         Maker::Aes => 0,
-        Maker::ChaCha => 2,
+        // 2 stood for draws of 52 bits from all primes.
+        Maker::ChaCha => 4,
     }
 }
 

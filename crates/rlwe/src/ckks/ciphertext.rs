@@ -5,7 +5,7 @@ use super::{CkksError, CkksParams, Level, Plaintext};
 use crate::batch::TAIL;
 use crate::uses;
 use hushnet_ring::ledger::{self, Tag};
-use hushnet_ring::rns::{uniform_limb, Coef, Eval, RnsPoly};
+use hushnet_ring::rns::{uniform_limb, uniform_limb_of_halves, Coef, Eval, RnsPoly};
 use hushnet_ring::{secret, Prg};
 use sha2::{Digest, Sha256};
 use std::ops::Range;
@@ -57,7 +57,7 @@ impl Maker {
     fn label(self) -> &'static [u8] {
         match self {
             Maker::Aes => b"hushnet ckks uniform 1",
-            Maker::ChaCha => b"hushnet ckks uniform chacha 1",
+            Maker::ChaCha => b"hushnet ckks uniform chacha 2",
         }
     }
 
@@ -89,7 +89,7 @@ impl Seed {
 
     /// The public uniform polynomial of a seed: limb by limb, so that fewer primes give the same first limbs.
     /// Limb of prime q: the uniform limb of the maker's generator keyed with `SHA-256(label || seed || domain words || q)`, AES with its first 16
-    /// bytes.
+    /// bytes; ChaCha's words are two draws each where the prime is short.
     pub(super) fn expand(
         &self,
         params: &CkksParams,
@@ -105,7 +105,11 @@ impl Seed {
                 h.update(w.to_le_bytes());
             }
             // Public: both parties expand it.
-            uniform_limb(&mut self.maker.generator(h.finalize().into()).untracked(), &m, limb);
+            let mut prg = self.maker.generator(h.finalize().into()).untracked();
+            match self.maker {
+                Maker::Aes => uniform_limb(&mut prg, &m, limb),
+                Maker::ChaCha => uniform_limb_of_halves(&mut prg, &m, limb),
+            }
             Ok(())
         })
     }
