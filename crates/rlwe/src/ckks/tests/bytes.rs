@@ -133,8 +133,11 @@ fn seeds_of_browsers_travel() {
     w.assert_close("after travel", &e.rotate(&squared, 1, &galois).unwrap(), &rotated);
     // Read with the other generator, everything is noise; without a seed, there is no generator to name.
     let mut other = kinds[0].1.clone();
-    other[7] ^= 2;
+    other[7] ^= 4;
     assert!(Ciphertext::from_bytes(&w.params, &other).unwrap().parts()[1] != fresh.parts()[1]);
+    // The flag of draws that were made otherwise once.
+    other[7] ^= 2;
+    assert!(Ciphertext::from_bytes(&w.params, &other).is_err());
     let mut unseeded =
         w.public.encrypt(&w.encoder.encode_complex(&x, w.at(3, 1.0)).unwrap(), &mut w.prg).unwrap();
     unseeded = e.mul(&unseeded, &unseeded).unwrap();
