@@ -11,7 +11,7 @@ use crate::{Isa, Prg};
 /// the others are reduced modulo q, in order. When words are missing at the end, the generator is asked
 /// for as many again.
 pub fn uniform_limb(prg: &mut Prg, m: &Modulus, out: &mut [u64]) {
-    fill::<128>(prg, m, out, (52, 12), |prg, fresh| prg.fill_words(fresh));
+    fill::<128>(prg, m, out, (52, 12), Prg::fill_words);
 }
 
 /// Primes of [`uniform_limb_of_halves`] are below it: a sixteenth of the draws is skipped at most.
