@@ -399,7 +399,7 @@ impl ExactMultiplier {
                 }
                 #[cfg(target_family = "wasm")]
                 Engine::Complex(t) => {
-                    t.multiply(self.isa(), part, &s.values, &mut scratch.product, finish, out)
+                    t.multiply(self.isa(), part, &s.values, &mut scratch.product, finish, out);
                 }
             }
         }
