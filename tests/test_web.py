@@ -113,6 +113,26 @@ def test_client_aided_answers_are_those_of_python(built: Path, options: dict) ->
     assert told["progress"] > 0 and told["traffic"]["sent"] > x.nbytes
 
 
+def test_large_messages_in_buffers_that_are_used_again_are_those_that_were_meant(built: Path) -> None:
+    """Both layers' messages have more than 1 MB; those of later runs go out of the buffers of the first."""
+    net = Net((3, 16, 16), seed=9)
+    net.conv(3, 8, (3, 3), strides=[2, 2])
+    net.op("Relu")
+    net.conv(8, 4, (3, 3))
+    x = drawn((4, 3, 16, 16), 7, 0.9)
+    model = hushnet.compile(net.model(), trust="client-aided", batch=2048, calibration=x)
+    runs = [x, x[:2], x[::-1].copy(), x[1:]]
+    with hushnet.serve(model) as server:
+        url = f"ws://127.0.0.1:{server.port}"
+        told = ask(url, *({"x": run} for run in runs))
+        with hushnet.connect(url) as connection:
+            expected = [connection.infer(run).output for run in runs]
+    assert told["errors"] == [] and len(told["answers"]) == len(runs)
+    assert all(np.array_equal(values(a), e) for a, e in zip(told["answers"], expected, strict=True))
+    stages = told["answers"][0]["trace"]["stages"]
+    assert sum(s["bytes_up"] > 1 << 20 for s in stages) == 2, stages
+
+
 @pytest.mark.parametrize("trust", ["two-party", "non-interactive"])
 def test_other_trust_models_answer_within_their_error(built: Path, trust: str) -> None:
     model, x = compiled(trust), drawn((3, 1, 6, 6), 6, 0.9)

@@ -76,7 +76,7 @@ multiversion! {
 }
 
 multiversion! {
-    /// As [`round_into`], below 2^63: what is shifted is made positive, since most vectors have no arithmetic shift of 64 bits.
+    /// As [`round_into`] for k below 64: what is shifted is made positive, since most vectors have no arithmetic shift of 64 bits.
     fn round_loop(words: &[u64], k: u32, d: u32, out: &mut [i64]) -> u64 {
         let (mask, lowest, middle) = (low_mask(k), 1u64 << (k - 1), (1u64 << d) >> 1);
         let (left, least) = (low_mask(d), (lowest >> d).cast_signed());
