@@ -5,8 +5,9 @@ what the client's process computed (the browser's renderer, this process), which
 is the part of the page's worker, which computes: the rest is the browser's compiling and moving bytes. ``wall`` is what
 passed, the server's work included. ``set_up`` opens a session and runs one input, the browser's compiling of the module
 included; ``early`` is one of the next five inputs, while the browser still compiles what it finds to be used often;
-``run`` is one input after :data:`WARM` more, fewer where they are long. Processor seconds of a browser come in
-hundredths, so inputs are timed many at a time. ``native_paths`` are processor seconds of ``run`` of native clients that
+``run`` is one input after :data:`WARM` more, fewer where they are long: blocks of the two clients take turns, and a
+ratio is the median of the blocks' ratios, since a machine's speed changes within minutes. Processor seconds of a browser
+come in hundredths, so inputs are timed many at a time. ``native_paths`` are processor seconds of ``run`` of native clients that
 are held to lesser instruction sets (``HUSHNET_SIMD``), ``ratio_paths`` the browser's over them: vectors of a page have
 128 bits and no product of whole words.
 """
@@ -14,6 +15,7 @@ are held to lesser instruction sets (``HUSHNET_SIMD``), ``ratio_paths`` the brow
 from __future__ import annotations
 
 import argparse
+import contextlib
 import gzip
 import json
 import math
@@ -24,7 +26,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -50,27 +52,42 @@ PATHS = ("avx2", "portable")
 
 
 Clocks = dict[str, Callable[[], float]]
+Seconds = dict[str, float]
 
 
-def clocked(clocks: Clocks, work: Callable[[], Any]) -> dict[str, float]:
+def clocked(clocks: Clocks, work: Callable[[], Any]) -> Seconds:
     """Seconds of a piece of work by each clock."""
     before = {name: clock() for name, clock in clocks.items()}
     work()
     return {name: clock() - before[name] for name, clock in clocks.items()}
 
 
-def timed(clocks: Clocks, work: Callable[[int], Any]) -> dict[str, dict[str, float]]:
-    """Seconds of one input, early and later; ``work`` runs so many."""
+class Client:
+    """A client with an open session; ``work`` runs so many inputs."""
 
-    def each(count: int) -> dict[str, float]:
-        return {name: seconds / count for name, seconds in clocked(clocks, lambda: work(count)).items()}
+    def __init__(self, clocks: Clocks, first: Callable[[], Any], work: Callable[[int], Any]) -> None:
+        self.clocks, self.work = clocks, work
+        self.told: dict[str, Any] = {"set_up": clocked(clocks, first)}
 
-    early = each(EARLY)
-    # Long inputs are computed by compiled code sooner.
-    warm = each(max(2, min(WARM, math.ceil(WARM_SECONDS / early["wall"]))))
-    count = min(math.ceil(BLOCK_SECONDS / warm["wall"]), 500)
-    parts = [each(count) for _ in range(BLOCKS)]
-    return {"early": early, "run": {name: statistics.median(p[name] for p in parts) for name in parts[0]}}
+    def each(self, count: int) -> Seconds:
+        """Seconds of one of so many inputs."""
+        return {name: seconds / count for name, seconds in clocked(self.clocks, lambda: self.work(count)).items()}
+
+    def warm(self) -> int:
+        """Runs early inputs, and until the client has its speed; how many a block has."""
+        early = self.told["early"] = self.each(EARLY)
+        # Long inputs are computed by compiled code sooner.
+        warm = self.each(max(2, min(WARM, math.ceil(WARM_SECONDS / early["wall"]))))
+        return min(math.ceil(BLOCK_SECONDS / warm["wall"]), 500)
+
+
+def timed(*clients: Client) -> list[list[Seconds]]:
+    """Seconds of one input, early and later; for every block those of each client."""
+    counts = [client.warm() for client in clients]
+    blocks = [[client.each(count) for client, count in zip(clients, counts, strict=True)] for _ in range(BLOCKS)]
+    for client, of in zip(clients, zip(*blocks, strict=True), strict=True):
+        client.told["run"] = {name: statistics.median(block[name] for block in of) for name in client.clocks}
+    return blocks
 
 
 def own() -> float:
@@ -79,20 +96,20 @@ def own() -> float:
     return used.ru_utime + used.ru_stime
 
 
-def native(url: str, x: np.ndarray) -> dict[str, Any]:
+@contextlib.contextmanager
+def native(url: str, x: np.ndarray) -> Iterator[Client]:
     """The client of this process."""
-    found: dict[str, Any] = {}
+    with contextlib.ExitStack() as stack:
+        found: list[hushnet.Connection] = []
 
-    def first() -> None:
-        found["connection"] = hushnet.connect(url, threads=1)
-        found["connection"].infer(x)
+        def first() -> None:
+            found.append(stack.enter_context(hushnet.connect(url, threads=1)))
+            found[0].infer(x)
 
-    clocks = {"processor": own, "wall": time.perf_counter}
-    set_up = clocked(clocks, first)
-    with found["connection"] as connection:
-        found |= timed(clocks, lambda count: [connection.infer(x) for _ in range(count)])
-        trace = connection.infer(x).trace
-    return {"set_up": set_up, "early": found["early"], "run": found["run"], "simd": trace["simd"]}
+        clocks = {"processor": own, "wall": time.perf_counter}
+        client = Client(clocks, first, lambda count: [found[0].infer(x) for _ in range(count)])
+        yield client
+        client.told["simd"] = found[0].infer(x).trace["simd"]
 
 
 def held_to(path: str, url: str, x: np.ndarray) -> dict[str, Any] | None:
@@ -108,7 +125,8 @@ def held_to(path: str, url: str, x: np.ndarray) -> dict[str, Any] | None:
     return dict(json.loads(done.stdout))
 
 
-def browser(page_url: str, x: np.ndarray) -> dict[str, Any]:
+@contextlib.contextmanager
+def browser(page_url: str, x: np.ndarray) -> Iterator[Client]:
     """The client of a page: images are drawn in the page, since their values do not change what is computed."""
     with Page(page_url) as page:
         page.wait("document.querySelector('#ways button')")
@@ -123,14 +141,23 @@ def browser(page_url: str, x: np.ndarray) -> dict[str, Any]:
         first = (
             "(async () => { window.session = await client.connect(location.origin); await session.infer(given); })()"
         )
-        clocks = {"processor": page.processor, "worker": page.workers, "wall": time.perf_counter}
-        set_up = clocked(clocks, lambda: page.value(first))
         again = "(async () => {{ for (let i = 0; i < {}; i++) await session.infer(given); }})()"
-        times = timed(clocks, lambda count: page.value(again.format(count)))
+        clocks = {"processor": page.processor, "worker": page.workers, "wall": time.perf_counter}
+        client = Client(clocks, lambda: page.value(first), lambda count: page.value(again.format(count)))
+        yield client
         isolated = page.value("crossOriginIsolated")
         simd = page.value("session.infer(given).then((answer) => answer.trace.simd)")
-        about = {"browser": page.version(), "isolated": isolated, "threads": 1, "simd": simd}
-        return {"set_up": set_up, **times, **about}
+        client.told |= {"browser": page.version(), "isolated": isolated, "threads": 1, "simd": simd}
+
+
+def ratios(here: Client, there: Client, blocks: list[list[Seconds]]) -> dict[str, float]:
+    """How many times the native client's seconds those of the browser are."""
+    found = {}
+    for clock, theirs in (("processor", "processor"), ("worker", "processor"), ("wall", "wall")):
+        for part in ("set_up", "early"):
+            found[f"{part}_{clock}"] = there.told[part][clock] / here.told[part][theirs]
+        found[f"run_{clock}"] = statistics.median(b[clock] / a[theirs] for a, b in blocks)
+    return {name: round(ratio, 2) for name, ratio in found.items()}
 
 
 def row(name: str) -> dict[str, Any]:
@@ -140,23 +167,21 @@ def row(name: str) -> dict[str, Any]:
     model = hushnet.compile(zoo.trained(net), calibration=train[:128], name="digits", **options)
     x = np.resize(test, (count, *test.shape[1:])).astype(np.float32)
     with tempfile.TemporaryDirectory() as folder, served(Path(folder), model, "--threads", "1") as told:
-        here, there = native(told["url"], x), browser(told["page"], x)
+        with native(told["url"], x) as here, browser(told["page"], x) as there:
+            blocks = timed(here, there)
         found = {path: held_to(path, told["url"], x) for path in PATHS}
-    ratios = {
-        f"{part}_{clock}": round(there[part][clock] / here[part][theirs], 2)
-        for part in ("set_up", "early", "run")
-        for clock, theirs in (("processor", "processor"), ("worker", "processor"), ("wall", "wall"))
-    }
     paths = {path: told["run"]["processor"] for path, told in found.items() if told}
     ratio_paths = {
-        path: {clock: round(there["run"][clock] / seconds, 2) for clock in ("processor", "worker")}
+        path: {clock: round(there.told["run"][clock] / seconds, 2) for clock in ("processor", "worker")}
         for path, seconds in paths.items()
     }
+    each = [round(b["processor"] / a["processor"], 2) for a, b in blocks]
     return {
         "case": name,
-        "native": here,
-        "browser": there,
-        "ratio": ratios,
+        "native": here.told,
+        "browser": there.told,
+        "ratio": ratios(here, there, blocks),
+        "blocks": each,
         "native_paths": paths,
         "ratio_paths": ratio_paths,
         "load": round(os.getloadavg()[0], 1),
@@ -178,7 +203,9 @@ def main() -> int:
     arguments = parser.parse_args()
     if arguments.native:
         url, file = arguments.native
-        print(json.dumps(native(url, np.load(file))))
+        with native(url, np.load(file)) as client:
+            timed(client)
+        print(json.dumps(client.told))
         return 0
     if not program():
         print("there is no Chromium on PATH", file=sys.stderr)

@@ -40,9 +40,16 @@ fn less(x: float64x2_t, a: float64x2_t, b: float64x2_t) -> float64x2_t {
     vfmsq_f64(x, a, b)
 }
 
+/// Rounding has an instruction.
 #[inline]
 #[target_feature(enable = "neon")]
-fn rounded(x: float64x2_t, f: float64x2_t) -> float64x2_t {
+fn rounder() -> float64x2_t {
+    splat(0.0)
+}
+
+#[inline]
+#[target_feature(enable = "neon")]
+fn rounded(x: float64x2_t, f: float64x2_t, _: float64x2_t) -> float64x2_t {
     vrndnq_f64(vmulq_f64(x, f))
 }
 

@@ -6,7 +6,7 @@
 //! `0.51 + (1/2 + b/8) + (1/2 + (0.51 + 1/2 + b/8)/8) <= 2`. Backward a pass starts and ends at 1: sums of at most 4 and 1.5 are reduced, the
 //! products have at most `1/2 + 4/8`. All is below 8 p < 2^53.
 //!
-//! For p < 2^26 forward products need no l: that of `|x| <= 2.6` is below 1.3 p^2 < 2^53, so h is it, and at most 0.51 is left of it. A level or a pass
+//! For p < 2^26 forward products need no l: that of `|x| <= 2.6` is below 1.3 p^2 < 2^53, so h is it, and reducing it leaves at most 0.51. A level or a pass
 //! adds at most 1.02 to what is not reduced, so that every second pass reduces nothing: from at most 1.53 to 2.55, and back to 1.53.
 
 /// Forward products of primes below it are exact in binary64.
@@ -15,7 +15,7 @@ pub(super) const SMALL_BELOW: u64 = 1 << 26;
 /// Writes the tables and passes into the module of an instruction set, compiled for `$features`. The module has the steps:
 ///
 /// - `Vector`, two doubles or the bits of two words; `splat`, `add`, `sub`, `mul` of doubles, `less(x, a, b)` = `x - a b` rounded once, and
-///   `rounded(x, f)` = `x f` as an integer, at most 1/2 and one rounding away;
+///   `rounded(x, f, rounder())` = `x f` as an integer, at most 1/2 and one rounding away;
 /// - `from_words`, residues to doubles, and `to_words(x, p)`, integers in (-p, p) to residues;
 /// - `load_words` and `store` of a vector; `load_two(p)` with elements i and i + 2, `load_four(p)` with elements i and i + 4 in vector i, and
 ///   `store_four`, which undoes it;
@@ -36,6 +36,8 @@ macro_rules! transforms {
         struct Mod {
             p: Vector,
             inverse: Vector,
+            /// What [`rounded`] rounds by.
+            rounder: Vector,
         }
 
         #[derive(Clone, Copy)]
@@ -50,7 +52,7 @@ macro_rules! transforms {
         #[inline]
         #[target_feature(enable = $features)]
         fn modulus(p: u64) -> Mod {
-            Mod { p: splat(p as f64), inverse: splat(1.0 / p as f64) }
+            Mod { p: splat(p as f64), inverse: splat(1.0 / p as f64), rounder: rounder() }
         }
 
         #[inline]
@@ -66,15 +68,15 @@ macro_rules! transforms {
             product::<false>(x, f, m)
         }
 
-        /// [`times`]; `SMALL`: the product is below 2^53.
+        /// [`times`]; `SMALL`: the product is below 2^53, and its quotient, below 2^27, is rounded from it.
         #[inline]
         #[target_feature(enable = $features)]
         fn product<const SMALL: bool>(x: Vector, f: Factor, m: Mod) -> Vector {
-            let quotient = rounded(x, f.q);
             let high = mul(x, f.w);
             if SMALL {
-                return less(high, quotient, m.p);
+                return reduce(high, m);
             }
+            let quotient = rounded(x, f.q, m.rounder);
             // -l: what the rounding of h has added.
             let low = less(high, x, f.w);
             sub(less(high, quotient, m.p), low)
@@ -84,7 +86,7 @@ macro_rules! transforms {
         #[inline]
         #[target_feature(enable = $features)]
         fn reduce(x: Vector, m: Mod) -> Vector {
-            less(x, rounded(x, m.inverse), m.p)
+            less(x, rounded(x, m.inverse, m.rounder), m.p)
         }
 
         /// Doubles of at most 4 p to canonical integers below p.

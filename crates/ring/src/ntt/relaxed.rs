@@ -48,8 +48,14 @@ fn less(x: v128, a: v128, b: v128) -> v128 {
 
 #[inline]
 #[target_feature(enable = "simd128,relaxed-simd")]
-fn rounded(x: v128, f: v128) -> v128 {
-    let magic = f64x2_splat(MAGIC);
+fn rounder() -> v128 {
+    // A constant that the compiler knew would be made again in every turn of a loop.
+    f64x2_splat(std::hint::black_box(MAGIC))
+}
+
+#[inline]
+#[target_feature(enable = "simd128,relaxed-simd")]
+fn rounded(x: v128, f: v128, magic: v128) -> v128 {
     f64x2_sub(f64x2_relaxed_madd(x, f, magic), magic)
 }
 

@@ -169,17 +169,29 @@ impl RnsBasis {
     /// # Errors
     /// [`RnsError`] when the range is outside the basis or the length is not N.
     pub fn from_signed(&self, coefficients: &[u64], range: Range<usize>) -> Result<RnsPoly<Coef>, RnsError> {
+        self.residues(coefficients, range, kernels::signed)
+    }
+
+    /// [`Self::from_signed`] of magnitudes below 2^51, which takes fewer steps in WebAssembly.
+    ///
+    /// # Errors
+    /// As [`Self::from_signed`].
+    pub fn from_short(&self, coefficients: &[u64], range: Range<usize>) -> Result<RnsPoly<Coef>, RnsError> {
+        self.residues(coefficients, range, kernels::short)
+    }
+
+    fn residues(
+        &self,
+        coefficients: &[u64],
+        range: Range<usize>,
+        reduce: fn(Isa, kernels::Out<'_>, &[u64], &Modulus),
+    ) -> Result<RnsPoly<Coef>, RnsError> {
         if coefficients.len() != self.n {
             return Err(RnsError::Degree { expected: self.n, got: coefficients.len() });
         }
         let mut out = self.dirty::<Coef>(range)?;
         for i in out.range() {
-            super::kernels::signed(
-                self.isa,
-                super::kernels::Out::new(out.limb_mut(i)),
-                coefficients,
-                &self.moduli[i],
-            );
+            reduce(self.isa, kernels::Out::new(out.limb_mut(i)), coefficients, &self.moduli[i]);
         }
         Ok(out)
     }

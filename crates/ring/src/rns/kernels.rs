@@ -252,6 +252,18 @@ kernel! { reduce_k<L>(i, a: Out<'_>, m: &Modulus) { let c = L::modulus(m); } {
 } }
 dispatch! { /** `a = a mod q` for words below 2^52. */ reduce = reduce_k(a: Out<'_>, m: &Modulus) len a.len() }
 
+kernel! { reduce_halves_k<L>(i, out: Out<'_>, a: &[u32], m: &Modulus) { let c = L::modulus(m); } {
+    L::store(at_mut!(out, i), L::reduce(L::load_half(at!(a, i)), c));
+} }
+dispatch! { /** `out = a mod q` for words of 32 bits. */
+reduce_halves = reduce_halves_k(out: Out<'_>, a: &[u32], m: &Modulus) len common(&[out.len(), a.len()]) }
+
+kernel! { short_k<L>(i, out: Out<'_>, a: &[u64], m: &Modulus) { let c = L::modulus(m); } {
+    L::store(at_mut!(out, i), L::reduce_short(L::load(at!(a, i)), c));
+} }
+dispatch! { /** [`signed`] for magnitudes below 2^51: fewer steps in WebAssembly. */
+short = short_k(out: Out<'_>, a: &[u64], m: &Modulus) len common(&[out.len(), a.len()]) }
+
 kernel! { signed_k<L>(i, out: Out<'_>, a: &[u64], m: &Modulus) { let c = L::modulus(m); } {
     L::store(at_mut!(out, i), L::reduce_signed(L::load(at!(a, i)), c));
 } }

@@ -19,28 +19,28 @@ pub(super) struct Consts {
     q_less_one: v128,
     real_q: v128,
     inverse: v128,
+    /// [`MAGIC`] and 3/2 of it.
+    place: v128,
+    magic: v128,
 }
 
 /// 2^52: adding it to an integer below 2^52 leaves the integer in the mantissa.
 const MAGIC: f64 = 4_503_599_627_370_496.0;
 
 #[inline(always)]
-fn to_reals(a: v128) -> v128 {
-    let magic = f64x2_splat(MAGIC);
-    f64x2_sub(v128_or(a, magic), magic)
+fn to_reals(a: v128, m: Consts) -> v128 {
+    f64x2_sub(v128_or(a, m.place), m.place)
 }
 
 #[inline(always)]
-fn to_words(x: v128) -> v128 {
-    let magic = f64x2_splat(MAGIC);
-    v128_xor(f64x2_add(x, magic), magic)
+fn to_words(x: v128, m: Consts) -> v128 {
+    v128_xor(f64x2_add(x, m.place), m.place)
 }
 
 /// `a - round(a / q) q` of doubles, as long as the quotient is below 2^51.
 #[inline(always)]
 fn remainder(a: v128, m: Consts) -> v128 {
-    let magic = f64x2_splat(1.5 * MAGIC);
-    let c = f64x2_sub(f64x2_relaxed_madd(a, m.inverse, magic), magic);
+    let c = f64x2_sub(f64x2_relaxed_madd(a, m.inverse, m.magic), m.magic);
     f64x2_relaxed_nmadd(c, m.real_q, a)
 }
 
@@ -48,7 +48,7 @@ fn remainder(a: v128, m: Consts) -> v128 {
 #[inline(always)]
 fn canonical(g: v128, m: Consts) -> v128 {
     let negative = f64x2_lt(g, f64x2_splat(0.0));
-    to_words(f64x2_add(g, v128_and(negative, m.real_q)))
+    to_words(f64x2_add(g, v128_and(negative, m.real_q)), m)
 }
 
 /// Words far below 2^63.
@@ -69,7 +69,11 @@ impl Lanes for Relaxed {
 
     #[inline(always)]
     unsafe fn modulus(m: &Modulus) -> Consts {
+        // Constants that the compiler knew would be made again in every turn of a loop.
+        let place = std::hint::black_box(MAGIC);
         Consts {
+            place: f64x2_splat(place),
+            magic: f64x2_splat(1.5 * place),
             q: u64x2_splat(m.q),
             q_less_one: u64x2_splat(m.q - 1),
             real_q: f64x2_splat(m.q as f64),
@@ -107,7 +111,7 @@ impl Lanes for Relaxed {
     }
     #[inline(always)]
     unsafe fn mul(a: v128, b: v128, m: Consts) -> v128 {
-        let (a, b) = (to_reals(a), to_reals(b));
+        let (a, b) = (to_reals(a, m), to_reals(b, m));
         let h = f64x2_mul(a, b);
         // -l.
         let low = f64x2_relaxed_nmadd(a, b, h);
@@ -119,19 +123,18 @@ impl Lanes for Relaxed {
     }
     #[inline(always)]
     unsafe fn reduce(a: v128, m: Consts) -> v128 {
-        canonical(remainder(to_reals(a), m), m)
+        canonical(remainder(to_reals(a, m), m), m)
     }
     #[inline(always)]
     unsafe fn reduce_signed(a: v128, m: Consts) -> v128 {
         // The sign goes over to the double.
         let sign = v128_and(a, u64x2_splat(1 << 63));
-        canonical(remainder(v128_or(to_reals(i64x2_abs(a)), sign), m), m)
+        canonical(remainder(v128_or(to_reals(i64x2_abs(a), m), sign), m), m)
     }
     #[inline(always)]
     unsafe fn reduce_short(a: v128, m: Consts) -> v128 {
         // Added to 3/2 2^52 as integers, the number stands in the mantissa.
-        let magic = f64x2_splat(1.5 * MAGIC);
-        canonical(remainder(f64x2_sub(i64x2_add(a, magic), magic), m), m)
+        canonical(remainder(f64x2_sub(i64x2_add(a, m.magic), m.magic), m), m)
     }
     #[inline(always)]
     unsafe fn abs(a: v128) -> v128 {
@@ -172,10 +175,13 @@ impl Lanes for Relaxed {
     }
     #[inline(always)]
     unsafe fn real_mac(sum: v128, a: v128, r: f64) -> v128 {
-        f64x2_add(sum, f64x2_mul(to_reals(a), f64x2_splat(r)))
+        let place = f64x2_splat(MAGIC);
+        let a = f64x2_sub(v128_or(a, place), place);
+        f64x2_add(sum, f64x2_mul(a, f64x2_splat(r)))
     }
     #[inline(always)]
     unsafe fn real_round(x: v128) -> v128 {
-        to_words(f64x2_floor(f64x2_add(x, f64x2_splat(0.5))))
+        let place = f64x2_splat(MAGIC);
+        v128_xor(f64x2_add(f64x2_floor(f64x2_add(x, f64x2_splat(0.5))), place), place)
     }
 }

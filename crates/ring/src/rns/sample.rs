@@ -3,7 +3,19 @@
 use super::kernels::{self as k, Out};
 use super::Modulus;
 use crate::secret::declassify;
-use crate::{Isa, Prg};
+use crate::Prg;
+
+/// What a draw of a uniform residue is made of.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Draws {
+    /// Every generator word, shifted right by 12 bits.
+    Words,
+    /// Where the prime is below 2^28, each word is two draws, its low 32 bits and its high ones; as [`Draws::Words`] else.
+    Halves,
+}
+
+/// Primes of which half a word is a draw are below it: a sixteenth of the draws is skipped at most.
+const HALVES_BELOW: u64 = 1 << 28;
 
 /// Fills `out` with independent uniform residues.
 ///
@@ -11,69 +23,133 @@ use crate::{Isa, Prg};
 /// the others are reduced modulo q, in order. When words are missing at the end, the generator is asked
 /// for as many again.
 pub fn uniform_limb(prg: &mut Prg, m: &Modulus, out: &mut [u64]) {
-    fill::<128>(prg, m, out, (52, 12), Prg::fill_words);
+    uniform_limb_of(prg, m, Draws::Words, out, |_, _| {});
 }
 
-/// Primes of [`uniform_limb_of_halves`] are below it: a sixteenth of the draws is skipped at most.
-const HALVES_BELOW: u64 = 1 << 28;
-
-/// As [`uniform_limb`], of half as many generator words where the prime is below 2^28: each word is two draws, its low 32 bits and its
-/// high ones, and draws at or above `floor(2^32 / q) q` are skipped. When draws are missing at the end, the generator is asked for half as many
-/// words, rounded up; of an odd number the last high half is thrown away.
-pub fn uniform_limb_of_halves(prg: &mut Prg, m: &Modulus, out: &mut [u64]) {
-    if m.q >= HALVES_BELOW {
-        return uniform_limb(prg, m, out);
-    }
-    fill::<32>(prg, m, out, (32, 0), |prg, fresh| {
-        // Words stand behind their halves, which take the place of words that are halved already.
-        let half = fresh.len() / 2;
-        prg.fill_words(&mut fresh[half..]);
-        for i in 0..half {
-            let word = fresh[half + i];
-            (fresh[2 * i], fresh[2 * i + 1]) = (word & 0xffff_ffff, word >> 32);
-        }
-        if let (1, Some(last)) = (fresh.len() % 2, fresh.last_mut()) {
-            *last &= 0xffff_ffff;
-        }
-    });
-}
-
-/// Residues of draws below `2^bits`, which are the words that `draw` makes, shifted right by `shift`. Words to skip are rare in `RUN` of them.
-fn fill<const RUN: usize>(
+/// As [`uniform_limb`], of any draws. Halves at or above `floor(2^32 / q) q` are skipped; when draws are missing at the end, the generator is
+/// asked for half as many words, rounded up, and of an odd number the last high half is thrown away.
+///
+/// `then` gets residues as soon as they are there, and where they begin: every one of them once, in order. Halves are not wiped: they are for public
+/// polynomials.
+pub fn uniform_limb_of(
     prg: &mut Prg,
     m: &Modulus,
+    draws: Draws,
     out: &mut [u64],
-    (bits, shift): (u32, u32),
-    draw: impl Fn(&mut Prg, &mut [u64]),
+    mut then: impl FnMut(usize, &[u64]),
 ) {
-    let bound = (1u64 << bits) / m.q * m.q;
+    let halves = draws == Draws::Halves && m.q < HALVES_BELOW;
     let mut kept = 0;
     while kept < out.len() {
-        let (end, mut next) = (out.len(), kept);
-        // The words that one request gives, a cacheful at a time: chunks are whole blocks of the generator.
-        while next < end {
-            let count = CHUNK.min(end - next);
-            let fresh = &mut out[next..next + count];
-            draw(prg, fresh);
-            let good = keep_below::<RUN>(fresh, shift, bound);
-            reduce_in_place(prg.isa(), &mut fresh[..good], m);
-            if kept < next {
-                out.copy_within(next..next + good, kept);
-            }
-            (kept, next) = (kept + good, next + count);
+        // What one request gives, a cacheful at a time: chunks are whole blocks of the generator.
+        let mut missing = out.len() - kept;
+        while missing > 0 {
+            let count = CHUNK.min(missing);
+            let fresh = &mut out[kept..kept + count];
+            let good = if halves { halves_below(prg, m, fresh) } else { words_below(prg, m, fresh) };
+            then(kept, &fresh[..good]);
+            (kept, missing) = (kept + good, missing - count);
         }
     }
+}
+
+/// Residues of as many words as there is room for; how many are not skipped.
+fn words_below(prg: &mut Prg, m: &Modulus, fresh: &mut [u64]) -> usize {
+    prg.fill_words(fresh);
+    let good = keep_below(fresh, 12, (1u64 << 52) / m.q * m.q);
+    k::reduce(prg.isa(), Out::new(&mut fresh[..good]), m);
+    good
+}
+
+/// Residues of as many halves as there is room for; how many are not skipped.
+fn halves_below(prg: &mut Prg, m: &Modulus, fresh: &mut [u64]) -> usize {
+    // Room for a run beyond those that are wanted.
+    let (mut words, mut draws) = ([0; CHUNK / 2], [0; CHUNK + RUN]);
+    let words = &mut words[..fresh.len().div_ceil(2)];
+    prg.fill_words(words);
+    let most = ((1u64 << 32) / m.q * m.q - 1) as u32;
+    let mut good = 0;
+    let (runs, rest) = words.split_at(fresh.len() / RUN * (RUN / 2));
+    for run in runs.as_chunks::<{ RUN / 2 }>().0 {
+        let to: &mut [u32; RUN] = draws[good..].first_chunk_mut().expect("room for a run");
+        // Which draws are thrown away tells nothing about the others.
+        if declassify(copy_halves(run, to, most)) {
+            good += RUN;
+        } else {
+            good += keep_halves(run, RUN, most, &mut draws[good..]);
+        }
+    }
+    good += keep_halves(rest, fresh.len() % RUN, most, &mut draws[good..]);
+    k::reduce_halves(prg.isa(), Out::new(&mut fresh[..good]), &draws[..good], m);
+    good
+}
+
+/// Writes the halves of some words, low ones first; whether all are at most `most`.
+#[cfg(not(all(target_family = "wasm", target_feature = "simd128")))]
+fn copy_halves(words: &[u64; RUN / 2], to: &mut [u32; RUN], most: u32) -> bool {
+    for (to, w) in to.as_chunks_mut::<2>().0.iter_mut().zip(words) {
+        *to = [*w as u32, (*w >> 32) as u32];
+    }
+    to.iter().fold(0, |top, d| top.max(*d)) <= most
+}
+
+/// As elsewhere, in vectors: the compiler for WebAssembly leaves the maxima in single words.
+#[cfg(all(target_family = "wasm", target_feature = "simd128"))]
+#[inline(always)]
+#[allow(unsafe_code)]
+fn copy_halves(words: &[u64; RUN / 2], to: &mut [u32; RUN], most: u32) -> bool {
+    use std::arch::wasm32::*;
+    let bound = u32x4_splat(most);
+    let mut top = bound;
+    for (to, w) in to.as_chunks_mut::<4>().0.iter_mut().zip(words.as_chunks::<2>().0) {
+        // SAFETY: both chunks have 16 bytes.
+        unsafe {
+            let halves = v128_load(w.as_ptr().cast());
+            v128_store(to.as_mut_ptr().cast(), halves);
+            top = u32x4_max(top, halves);
+        }
+    }
+    !v128_any_true(v128_xor(top, bound))
+}
+
+/// Those of so many halves of words that are at most `most`; how many they are.
+fn keep_halves(words: &[u64], count: usize, most: u32, to: &mut [u32]) -> usize {
+    let mut good = 0;
+    for d in words.iter().flat_map(|w| [*w as u32, (*w >> 32) as u32]).take(count) {
+        to[good] = d;
+        good += usize::from(declassify(d <= most));
+    }
+    good
+}
+
+/// `a` uniform, as [`uniform_limb_of`] fills it, and `out -= a s`: `a` is multiplied while it is in the cache. All have equal lengths.
+pub fn subtract_uniform_product(
+    prg: &mut Prg,
+    m: &Modulus,
+    draws: Draws,
+    a: &mut [u64],
+    out: &mut [u64],
+    s: &[u64],
+) {
+    let isa = prg.isa();
+    uniform_limb_of(prg, m, draws, a, |at, a| {
+        let range = at..at + a.len();
+        k::mul_sub(isa, Out::new(&mut out[range.clone()]), a, &s[range], m);
+    });
 }
 
 /// Words that are drawn and reduced at a time.
 const CHUNK: usize = 1024;
+/// Words and halves that are looked at together.
+const WORD_RUN: usize = 128;
+const RUN: usize = 16;
 
 /// Shifts words right and moves those below `bound` to the front, in order; how many there are. Words at or above it are rare, so whole runs are
 /// looked at before single words.
-fn keep_below<const RUN: usize>(words: &mut [u64], shift: u32, bound: u64) -> usize {
+fn keep_below(words: &mut [u64], shift: u32, bound: u64) -> usize {
     let mut write = 0;
-    for start in (0..words.len()).step_by(RUN) {
-        let end = (start + RUN).min(words.len());
+    for start in (0..words.len()).step_by(WORD_RUN) {
+        let end = (start + WORD_RUN).min(words.len());
         let mut over = 0u64;
         for w in &mut words[start..end] {
             *w >>= shift;
@@ -94,9 +170,4 @@ fn keep_below<const RUN: usize>(words: &mut [u64], shift: u32, bound: u64) -> us
         }
     }
     write
-}
-
-/// Words below 2^52 to residues, in place.
-fn reduce_in_place(isa: Isa, out: &mut [u64], m: &Modulus) {
-    k::reduce(isa, Out::new(out), m);
 }

@@ -1,6 +1,6 @@
 use super::*;
 use crate::prime::primes_near;
-use crate::{simd, Prg};
+use crate::{simd, Isa, Prg};
 use std::ops::Range;
 
 /// Primes of mixed sizes, smallest to largest, for degree n.
@@ -311,17 +311,20 @@ fn reals_are_the_centred_integers() {
 fn signed_words_of_every_size_reduce_on_every_path() {
     let n = 32;
     let primes = mixed_primes(n);
-    let limit = (1i64 << 52) - 1;
-    let mut values: Vec<i64> = vec![0, 1, -1, limit, -limit, limit - 1];
-    values.extend(primes.iter().flat_map(|&q| [q as i64, -(q as i64), q as i64 - 1]));
-    values.resize(n, -5);
-    let words: Vec<u64> = values.iter().map(|v| *v as u64).collect();
-    for isa in simd::available() {
-        let basis = RnsBasis::with_isa(n, &primes, isa).unwrap();
-        let p = basis.from_signed(&words, 0..6).unwrap();
-        for i in 0..6 {
-            for (got, v) in p.limb(i).iter().zip(&values) {
-                assert_eq!(*got, basis.moduli()[i].residue(i128::from(*v)), "{isa:?} {v}");
+    type Reduce = fn(&RnsBasis, &[u64], Range<usize>) -> Result<RnsPoly<Coef>, RnsError>;
+    for (bits, reduce) in [(52, RnsBasis::from_signed as Reduce), (51, RnsBasis::from_short)] {
+        let limit = (1i64 << bits) - 1;
+        let mut values: Vec<i64> = vec![0, 1, -1, limit, -limit, limit - 1];
+        values.extend(primes.iter().flat_map(|&q| [q as i64, -(q as i64), q as i64 - 1]));
+        values.resize(n, -5);
+        let words: Vec<u64> = values.iter().map(|v| *v as u64).collect();
+        for isa in simd::available() {
+            let basis = RnsBasis::with_isa(n, &primes, isa).unwrap();
+            let p = reduce(&basis, &words, 0..6).unwrap();
+            for i in 0..6 {
+                for (got, v) in p.limb(i).iter().zip(&values) {
+                    assert_eq!(*got, basis.moduli()[i].residue(i128::from(*v)), "{isa:?} {v}");
+                }
             }
         }
     }
@@ -402,7 +405,7 @@ fn limbs_of_halves_are_as_defined() {
         for len in [1, 2, 7, 64, 1024, 1025, 5000] {
             let mut out = vec![0; len];
             let mut prg = Prg::chacha([5; 32]).untracked();
-            super::uniform_limb_of_halves(&mut prg, &m, &mut out);
+            uniform_limb_of(&mut prg, &m, Draws::Halves, &mut out, |_, _| {});
             assert!(out.iter().all(|v| *v < q));
             let mut prg = Prg::chacha([5; 32]).untracked();
             let mut expected: Vec<u64> = Vec::new();
@@ -422,6 +425,39 @@ fn limbs_of_halves_are_as_defined() {
                 }
             }
             assert_eq!(out, expected, "q={q} len={len}");
+        }
+    }
+}
+
+/// The same polynomial as without a product, and the product of all of it: skipped draws move those behind them.
+#[test]
+fn uniform_polynomials_are_multiplied_as_they_are_drawn() {
+    let n = 4096;
+    let primes = [
+        primes_near(20, n, 1).unwrap()[0],
+        primes_near(27, n, 3).unwrap()[2],
+        primes_near(50, n, 1).unwrap()[0],
+    ];
+    for isa in simd::available() {
+        let basis = RnsBasis::with_isa(n, &primes, isa).unwrap();
+        let s = random::<Eval>(&basis, &mut Prg::from_seed([3; 16]), 0..3);
+        let start = random::<Eval>(&basis, &mut Prg::from_seed([4; 16]), 0..3);
+        let of_words: fn(Isa) -> Prg = |isa| Prg::from_seed_with([5; 16], isa);
+        let of_halves: fn(Isa) -> Prg = |_| Prg::chacha([5; 32]);
+        for (draws, prg) in [(Draws::Words, of_words), (Draws::Halves, of_halves)] {
+            let (mut expected, mut out) = (start.clone(), start.clone());
+            let a = basis.fill_with::<Eval, RnsError>(0..3, |i, limb| {
+                uniform_limb_of(&mut prg(isa).untracked(), &basis.moduli()[i], draws, limb, |_, _| {});
+                Ok(())
+            });
+            let a = a.unwrap();
+            basis.mul_sub(&mut expected, &a, &s).unwrap();
+            let again = basis.fill_with::<Eval, RnsError>(0..3, |i, limb| {
+                let (mut prg, m) = (prg(isa).untracked(), basis.moduli()[i]);
+                subtract_uniform_product(&mut prg, &m, draws, limb, out.limb_mut(i), s.limb(i));
+                Ok(())
+            });
+            assert!(again.unwrap() == a && out == expected, "{isa:?} {draws:?}");
         }
     }
 }

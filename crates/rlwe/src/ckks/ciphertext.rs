@@ -5,7 +5,7 @@ use super::{CkksError, CkksParams, Level, Plaintext};
 use crate::batch::TAIL;
 use crate::uses;
 use hushnet_ring::ledger::{self, Tag};
-use hushnet_ring::rns::{uniform_limb, uniform_limb_of_halves, Coef, Eval, RnsPoly};
+use hushnet_ring::rns::{subtract_uniform_product, uniform_limb_of, Coef, Draws, Eval, Modulus, RnsPoly};
 use hushnet_ring::{secret, Prg};
 use sha2::{Digest, Sha256};
 use std::ops::Range;
@@ -61,6 +61,13 @@ impl Maker {
         }
     }
 
+    fn draws(self) -> Draws {
+        match self {
+            Maker::Aes => Draws::Words,
+            Maker::ChaCha => Draws::Halves,
+        }
+    }
+
     fn generator(self, key: [u8; 32]) -> Prg {
         match self {
             Maker::Aes => Prg::from_seed(std::array::from_fn(|i| key[i])),
@@ -96,6 +103,35 @@ impl Seed {
         domain: Domain,
         range: Range<usize>,
     ) -> Result<RnsPoly<Eval>, CkksError> {
+        let limb = |mut prg, m: &Modulus, draws, _, limb: &mut [u64]| {
+            uniform_limb_of(&mut prg, m, draws, limb, |_, _| {});
+        };
+        self.limbs(params, domain, range, limb)
+    }
+
+    /// [`Self::expand`] to a, over the primes of `out`, and `out -= a s`.
+    pub(super) fn expand_subtracting(
+        &self,
+        params: &CkksParams,
+        domain: Domain,
+        out: &mut RnsPoly<Eval>,
+        s: &RnsPoly<Eval>,
+    ) -> Result<RnsPoly<Eval>, CkksError> {
+        let range = out.range();
+        let limb = |mut prg, m: &Modulus, draws, i, a: &mut [u64]| {
+            subtract_uniform_product(&mut prg, m, draws, a, out.limb_mut(i), s.limb(i));
+        };
+        self.limbs(params, domain, range, limb)
+    }
+
+    /// A polynomial whose limbs `fill` makes, from the generator of each, its prime, its draws and its number.
+    fn limbs(
+        &self,
+        params: &CkksParams,
+        domain: Domain,
+        range: Range<usize>,
+        mut fill: impl FnMut(Prg, &Modulus, Draws, usize, &mut [u64]),
+    ) -> Result<RnsPoly<Eval>, CkksError> {
         params.basis().fill_with(range, |i, limb| {
             let m = params.basis().moduli()[i];
             let mut h = Sha256::new();
@@ -105,11 +141,8 @@ impl Seed {
                 h.update(w.to_le_bytes());
             }
             // Public: both parties expand it.
-            let mut prg = self.maker.generator(h.finalize().into()).untracked();
-            match self.maker {
-                Maker::Aes => uniform_limb(&mut prg, &m, limb),
-                Maker::ChaCha => uniform_limb_of_halves(&mut prg, &m, limb),
-            }
+            let prg = self.maker.generator(h.finalize().into()).untracked();
+            fill(prg, &m, self.maker.draws(), i, limb);
             Ok(())
         })
     }

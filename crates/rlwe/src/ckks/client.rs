@@ -86,10 +86,9 @@ impl SecretKey {
         let basis = self.params.basis();
         let range = self.params.data_range(message.level);
         let seed = Seed::fresh(prg);
-        let a = seed.expand(&self.params, Domain::Ciphertext, range.clone())?;
-        uses::limbs(uses::CKKS_MASK, &a);
         let mut c0 = small_error(&self.params, range, prg)?;
-        basis.mul_sub(&mut c0, &a, &self.s)?;
+        let a = seed.expand_subtracting(&self.params, Domain::Ciphertext, &mut c0, &self.s)?;
+        uses::limbs(uses::CKKS_MASK, &a);
         basis.add_assign(&mut c0, &message.poly)?;
         Ok(Ciphertext {
             params: self.params.clone(),
@@ -113,11 +112,10 @@ impl SecretKey {
         let basis = self.params.basis();
         let range = self.params.data_range(message.level);
         let seed = Seed::fresh(prg);
-        let a = seed.expand(&self.params, Domain::Ciphertext, range.clone())?;
-        uses::limbs(uses::CKKS_MASK, &a);
         sample::centred_binomial_add(prg, &mut message.words);
-        let mut c0 = basis.forward(basis.from_signed(&message.words, range)?)?;
-        basis.mul_sub(&mut c0, &a, &self.s)?;
+        let mut c0 = basis.forward(basis.from_short(&message.words, range)?)?;
+        let a = seed.expand_subtracting(&self.params, Domain::Ciphertext, &mut c0, &self.s)?;
+        uses::limbs(uses::CKKS_MASK, &a);
         Ok(Ciphertext {
             params: self.params.clone(),
             parts: vec![c0, a],
