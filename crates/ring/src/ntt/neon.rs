@@ -1,7 +1,7 @@
 //! Transforms in vectors of ARM (`pairs.rs`).
 #![allow(unsafe_code)]
 
-use super::pairs::{transforms, SMALL_BELOW};
+use super::pairs::{transforms, DOUBLES, RESIDUES, SHORT, SMALL_BELOW};
 use super::{prepare, transpose_tiles, Finish};
 use crate::prime::{inv_mod, mul_mod};
 use std::arch::aarch64::*;
@@ -57,6 +57,12 @@ fn rounded(x: float64x2_t, f: float64x2_t, _: float64x2_t) -> float64x2_t {
 #[target_feature(enable = "neon")]
 fn from_words(x: float64x2_t) -> float64x2_t {
     vcvtq_f64_u64(vreinterpretq_u64_f64(x))
+}
+
+#[inline]
+#[target_feature(enable = "neon")]
+fn from_short(x: float64x2_t, _: float64x2_t) -> float64x2_t {
+    vcvtq_f64_s64(vreinterpretq_s64_f64(x))
 }
 
 #[inline]

@@ -12,11 +12,18 @@
 /// Forward products of primes below it are exact in binary64.
 pub(super) const SMALL_BELOW: u64 = 1 << 26;
 
+/// What words are: doubles between passes,
+pub(super) const DOUBLES: u8 = 0;
+/// residues,
+pub(super) const RESIDUES: u8 = 1;
+/// or two's complement integers of magnitudes below 2^51.
+pub(super) const SHORT: u8 = 2;
+
 /// Writes the tables and passes into the module of an instruction set, compiled for `$features`. The module has the steps:
 ///
 /// - `Vector`, two doubles or the bits of two words; `splat`, `add`, `sub`, `mul` of doubles, `less(x, a, b)` = `x - a b` rounded once, and
 ///   `rounded(x, f, rounder())` = `x f` as an integer, at most 1/2 and one rounding away;
-/// - `from_words`, residues to doubles, and `to_words(x, p)`, integers in (-p, p) to residues;
+/// - `from_words`, residues to doubles, `from_short(x, rounder())`, integers of magnitudes below 2^51, and `to_words(x, p)`, integers in (-p, p) to residues;
 /// - `load_words` and `store` of a vector; `load_two(p)` with elements i and i + 2, `load_four(p)` with elements i and i + 4 in vector i, and
 ///   `store_four`, which undoes it;
 /// - `End::new(p, finish)` and `add_to(out, x)`: residues x are centred, shifted, negated where `finish` says so, and added to `out`.
@@ -96,17 +103,19 @@ macro_rules! transforms {
             to_words(reduce(x, m), m.p)
         }
 
+        /// Two values of a [`kind`](super::pairs::DOUBLES), at most 1.
+        ///
         /// # Safety
-        /// Two elements behind `a` must be readable: residues, or doubles between passes.
+        /// Two elements behind `a` must be readable.
         #[inline]
         #[target_feature(enable = $features)]
-        unsafe fn load<const RESIDUES: bool>(a: *const u64) -> Vector {
+        unsafe fn load<const KIND: u8>(a: *const u64, m: Mod) -> Vector {
             // SAFETY: by contract.
             let words = unsafe { load_words(a) };
-            if RESIDUES {
-                from_words(words)
-            } else {
-                words
+            match KIND {
+                RESIDUES => from_words(words),
+                SHORT => reduce(from_short(words, m.rounder), m),
+                _ => words,
             }
         }
 
@@ -177,39 +186,68 @@ macro_rules! transforms {
             /// Needs `$features`.
             #[target_feature(enable = $features)]
             pub(super) unsafe fn forward(&self, blocks: usize, a: &mut [u64]) {
-                // SAFETY: by contract.
+                // SAFETY: by contract; passes read an element before they write it.
                 unsafe {
                     if self.p < SMALL_BELOW {
-                        self.forward_levels::<true>(blocks, a);
+                        self.forward_levels::<RESIDUES, true, false>(blocks, a.as_ptr(), a);
                     } else {
-                        self.forward_levels::<false>(blocks, a);
+                        self.forward_levels::<RESIDUES, false, false>(blocks, a.as_ptr(), a);
                     }
                 }
             }
 
+            /// All levels of `words`, two's complement integers of magnitudes below 2^51, into `a`. `lazy`: where the prime is small, values stay doubles of
+            /// at most 1.53; whether they are.
+            ///
             /// # Safety
             /// Needs `$features`.
+            #[target_feature(enable = $features)]
+            pub(super) unsafe fn forward_short(&self, words: &[u64], a: &mut [u64], lazy: bool) -> bool {
+                assert_eq!(words.len(), self.n);
+                let lazy = lazy && self.p < SMALL_BELOW;
+                // SAFETY: by contract; there are n words.
+                unsafe {
+                    if lazy {
+                        self.forward_levels::<SHORT, true, true>(1, words.as_ptr(), a);
+                    } else if self.p < SMALL_BELOW {
+                        self.forward_levels::<SHORT, true, false>(1, words.as_ptr(), a);
+                    } else {
+                        self.forward_levels::<SHORT, false, false>(1, words.as_ptr(), a);
+                    }
+                }
+                lazy
+            }
+
+            /// Levels of elements of a kind, which are read from `source`; `LAZY`: without the last reduction.
+            ///
+            /// # Safety
+            /// Needs `$features`; n elements behind `source` must be readable.
             #[inline]
             #[target_feature(enable = $features)]
-            unsafe fn forward_levels<const SMALL: bool>(&self, mut blocks: usize, a: &mut [u64]) {
+            unsafe fn forward_levels<const KIND: u8, const SMALL: bool, const LAZY: bool>(
+                &self,
+                mut blocks: usize,
+                source: *const u64,
+                a: &mut [u64],
+            ) {
                 assert_eq!(a.len(), self.n);
                 let (n, m, start) = (self.n, modulus(self.p), a.as_mut_ptr());
                 // SAFETY: there are n elements, of which the passes read and write each block's; blocks have eight or more.
                 unsafe {
                     let mut reduced = true;
                     if (n / blocks).trailing_zeros() % 2 == 1 {
-                        self.forward_level::<SMALL>(blocks, start, m);
+                        self.forward_level::<KIND, SMALL>(blocks, source, start, m);
                         blocks *= 2;
                     } else {
-                        self.forward_pass::<true, SMALL, true>(blocks, start, m);
+                        self.forward_pass::<KIND, SMALL, true>(blocks, source, start, m);
                         blocks *= 4;
                     }
                     while blocks < n / 4 {
                         reduced = !SMALL || !reduced;
                         if reduced {
-                            self.forward_pass::<false, SMALL, true>(blocks, start, m);
+                            self.forward_pass::<DOUBLES, SMALL, true>(blocks, start, start, m);
                         } else {
-                            self.forward_pass::<false, SMALL, false>(blocks, start, m);
+                            self.forward_pass::<DOUBLES, SMALL, false>(blocks, start, start, m);
                         }
                         blocks *= 4;
                     }
@@ -217,30 +255,38 @@ macro_rules! transforms {
                         let at = start.add(4 * b);
                         let factors = of_two_blocks(&self.forward, n / 4 + b);
                         let y = forward_four::<SMALL, true>(load_four(at), factors, m);
-                        let y = y.map(|v| to_canonical(v, m));
+                        let y = if LAZY { y } else { y.map(|v| to_canonical(v, m)) };
                         store_four(at, y);
                     }
                 }
                 transpose_tiles(a);
             }
 
-            /// One level, of residues.
+            /// One level.
             ///
             /// # Safety
-            /// `a` points to n elements, blocks have four or more.
+            /// `source` and `a` point to n elements, blocks have four or more.
             #[inline]
             #[target_feature(enable = $features)]
-            unsafe fn forward_level<const SMALL: bool>(&self, blocks: usize, a: *mut u64, m: Mod) {
+            unsafe fn forward_level<const KIND: u8, const SMALL: bool>(
+                &self,
+                blocks: usize,
+                source: *const u64,
+                a: *mut u64,
+                m: Mod,
+            ) {
                 let half = self.n / blocks / 2;
                 for b in 0..blocks {
                     let f = broadcast(self.forward[blocks + b]);
                     for i in (0..half).step_by(2) {
                         // SAFETY: both lie within block b.
                         unsafe {
-                            let (low, high) = (a.add(2 * half * b + i), a.add(2 * half * b + half + i));
-                            let (u, v) = (load::<true>(low), product::<SMALL>(load::<true>(high), f, m));
-                            store(low, add(u, v));
-                            store(high, sub(u, v));
+                            let [low, high] = [2 * half * b + i, 2 * half * b + half + i];
+                            let (u, x) =
+                                (load::<KIND>(source.add(low), m), load::<KIND>(source.add(high), m));
+                            let v = product::<SMALL>(x, f, m);
+                            store(a.add(low), add(u, v));
+                            store(a.add(high), sub(u, v));
                         }
                     }
                 }
@@ -249,12 +295,13 @@ macro_rules! transforms {
             /// Two levels.
             ///
             /// # Safety
-            /// `a` points to n elements, blocks have eight or more.
+            /// `source` and `a` point to n elements, blocks have eight or more.
             #[inline]
             #[target_feature(enable = $features)]
-            unsafe fn forward_pass<const RESIDUES: bool, const SMALL: bool, const REDUCED: bool>(
+            unsafe fn forward_pass<const KIND: u8, const SMALL: bool, const REDUCED: bool>(
                 &self,
                 blocks: usize,
+                source: *const u64,
                 a: *mut u64,
                 m: Mod,
             ) {
@@ -265,10 +312,10 @@ macro_rules! transforms {
                     for i in (0..quarter).step_by(2) {
                         // SAFETY: all four lie within block b.
                         unsafe {
-                            let at = [0, 1, 2, 3].map(|j| a.add((4 * b + j) * quarter + i));
-                            let x = at.map(|x| load::<RESIDUES>(x));
+                            let at = [0, 1, 2, 3].map(|j| (4 * b + j) * quarter + i);
+                            let x = at.map(|x| load::<KIND>(source.add(x), m));
                             let y = forward_four::<SMALL, REDUCED>(x, factors, m);
-                            at.iter().zip(y).for_each(|(x, y)| store(*x, y));
+                            at.iter().zip(y).for_each(|(x, y)| store(a.add(*x), y));
                         }
                     }
                 }
@@ -307,7 +354,7 @@ macro_rules! transforms {
                             let factors = [of, 2 * of, 2 * of + 1].map(|i| broadcast(self.inverse[i]));
                             for i in (0..quarter).step_by(2) {
                                 let at = [0, 1, 2, 3].map(|j| a.add((4 * b + j) * quarter + i));
-                                let y = inverse_whole(at.map(|x| load::<false>(x)), factors, m);
+                                let y = inverse_whole(at.map(|x| load::<DOUBLES>(x, m)), factors, m);
                                 at.iter().zip(y).for_each(|(x, y)| store(*x, y));
                             }
                         }
@@ -315,7 +362,7 @@ macro_rules! transforms {
                     let part = n / blocks;
                     let inner = [2, 3].map(|i| broadcast(self.inverse[i]));
                     for i in (0..part).step_by(2) {
-                        let x = |j: usize| load::<false>(a.add(j * part + i));
+                        let x = |j: usize| load::<DOUBLES>(a.add(j * part + i), m);
                         if blocks == 2 {
                             let (u, v) = (x(0), x(1));
                             put(a, i, add(u, v), false);
@@ -364,9 +411,9 @@ macro_rules! transforms {
                 // SAFETY: all five have n elements, which the indices are below.
                 unsafe {
                     for i in (0..n).step_by(2) {
-                        let w = load::<false>(factors.0.as_ptr().add(i));
-                        let q = load::<false>(factors.1.as_ptr().add(i));
-                        let x = times(load::<true>(a.as_ptr().add(i)), Factor { w, q }, m);
+                        let w = load::<DOUBLES>(factors.0.as_ptr().add(i), m);
+                        let q = load::<DOUBLES>(factors.1.as_ptr().add(i), m);
+                        let x = times(load::<RESIDUES>(a.as_ptr().add(i), m), Factor { w, q }, m);
                         store(work.as_mut_ptr().add(i), x);
                     }
                     self.inverse_levels::<false>(work, m, |_, i, x, twiddled| {

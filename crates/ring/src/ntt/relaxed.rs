@@ -2,7 +2,7 @@
 //! is rounded by a sum with [`MAGIC`], in one step with its product.
 #![allow(unsafe_code)]
 
-use super::pairs::{transforms, SMALL_BELOW};
+use super::pairs::{transforms, DOUBLES, RESIDUES, SHORT, SMALL_BELOW};
 use super::{prepare, transpose_tiles, Finish};
 use crate::prime::{inv_mod, mul_mod};
 use std::arch::wasm32::*;
@@ -64,6 +64,13 @@ fn rounded(x: v128, f: v128, magic: v128) -> v128 {
 fn from_words(x: v128) -> v128 {
     let place = f64x2_splat(PLACE);
     f64x2_sub(v128_or(x, place), place)
+}
+
+#[inline]
+#[target_feature(enable = "simd128,relaxed-simd")]
+fn from_short(x: v128, magic: v128) -> v128 {
+    // Added to 3/2 2^52 as integers, the number stands in the mantissa.
+    f64x2_sub(i64x2_add(x, magic), magic)
 }
 
 #[inline]

@@ -102,6 +102,20 @@ impl RnsBasis {
         Ok(out)
     }
 
+    /// As [`Self::fill_with`], of two polynomials at a time.
+    ///
+    /// # Errors
+    /// As [`Self::fill_with`].
+    pub fn fill_two<F: super::Form, E: From<RnsError>>(
+        &self,
+        range: Range<usize>,
+        mut fill: impl FnMut(usize, &mut [u64], &mut [u64]) -> Result<(), E>,
+    ) -> Result<[RnsPoly<F>; 2], E> {
+        let mut second = self.dirty(range.clone())?;
+        let first = self.fill_with(range, |i, limb| fill(i, limb, second.limb_mut(i)))?;
+        Ok([first, second])
+    }
+
     /// A polynomial with arbitrary contents, for callers that write every word.
     pub(super) fn dirty<F: super::Form>(&self, range: Range<usize>) -> Result<RnsPoly<F>, RnsError> {
         self.check_range(&range)?;
@@ -169,29 +183,12 @@ impl RnsBasis {
     /// # Errors
     /// [`RnsError`] when the range is outside the basis or the length is not N.
     pub fn from_signed(&self, coefficients: &[u64], range: Range<usize>) -> Result<RnsPoly<Coef>, RnsError> {
-        self.residues(coefficients, range, kernels::signed)
-    }
-
-    /// [`Self::from_signed`] of magnitudes below 2^51, which takes fewer steps in WebAssembly.
-    ///
-    /// # Errors
-    /// As [`Self::from_signed`].
-    pub fn from_short(&self, coefficients: &[u64], range: Range<usize>) -> Result<RnsPoly<Coef>, RnsError> {
-        self.residues(coefficients, range, kernels::short)
-    }
-
-    fn residues(
-        &self,
-        coefficients: &[u64],
-        range: Range<usize>,
-        reduce: fn(Isa, kernels::Out<'_>, &[u64], &Modulus),
-    ) -> Result<RnsPoly<Coef>, RnsError> {
         if coefficients.len() != self.n {
             return Err(RnsError::Degree { expected: self.n, got: coefficients.len() });
         }
         let mut out = self.dirty::<Coef>(range)?;
         for i in out.range() {
-            reduce(self.isa, kernels::Out::new(out.limb_mut(i)), coefficients, &self.moduli[i]);
+            kernels::signed(self.isa, kernels::Out::new(out.limb_mut(i)), coefficients, &self.moduli[i]);
         }
         Ok(out)
     }

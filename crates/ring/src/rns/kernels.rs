@@ -210,6 +210,37 @@ kernel! { mul_sub_k<L>(i, out: Out<'_>, a: &[u64], b: &[u64], m: &Modulus) { let
 dispatch! { /** `out -= a b`. */ mul_sub = mul_sub_k(out: Out<'_>, a: &[u64], b: &[u64], m: &Modulus)
 len common(&[out.len(), a.len(), b.len()]) }
 
+/// Whether [`mul_sub_doubles`] may be called.
+pub(super) const TAKES_DOUBLES: bool = cfg!(target_family = "wasm");
+
+/// As [`mul_sub`], of doubles of at most 2 q that become residues, for primes below 2^26; in WebAssembly with relaxed SIMD alone.
+#[allow(unused_variables)]
+pub(super) fn mul_sub_doubles(isa: Isa, out: Out<'_>, a: &[u64], b: &[u64], m: &Modulus) {
+    let len = common(&[out.len(), a.len(), b.len()]);
+    #[cfg(target_family = "wasm")]
+    {
+        #[target_feature(enable = "simd128,relaxed-simd")]
+        fn relaxed(len: usize, out: Out<'_>, a: &[u64], b: &[u64], m: &Modulus) {
+            // SAFETY: offsets stay below the checked length, of which all but the last element of an odd number are here; and below.
+            unsafe {
+                let c = Relaxed::modulus(m);
+                for i in (0..len / 2 * 2).step_by(2) {
+                    Relaxed::sub_product(at_mut!(out, i), at!(a, i), at!(b, i), c);
+                }
+                if len % 2 == 1 {
+                    let (mut pair, i) = ([0; 2], len - 1);
+                    pair[0] = *at!(out, i);
+                    Relaxed::sub_product(pair.as_mut_ptr(), [a[i], 0].as_ptr(), [b[i], 0].as_ptr(), c);
+                    *at_mut!(out, i) = pair[0];
+                }
+            }
+        }
+        return relaxed(len, out, a, b, m);
+    }
+    #[cfg(not(target_family = "wasm"))]
+    unreachable!("doubles of a kernel that there is not");
+}
+
 kernel! { factor_k<L>(i, a: Out<'_>, f: Factor, m: &Modulus) { let c = L::modulus(m); let f = L::factor(f); } {
     L::store(at_mut!(a, i), L::mul_factor(L::load(at!(a, i)), f, c));
 } }

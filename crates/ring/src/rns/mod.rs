@@ -38,7 +38,7 @@ pub use error::RnsError;
 pub use modulus::{Factor, Modulus, MAX_RNS_PRIME_BITS};
 pub use plain_sums::{PlainTerms, MOST_GAP, TILE};
 pub use poly::{Coef, Eval, Form, RnsPoly};
-pub use sample::{subtract_uniform_product, uniform_limb, uniform_limb_of, Draws};
+pub use sample::{uniform_limb, uniform_limb_of, Draws};
 
 #[cfg(test)]
 mod tests;

@@ -57,6 +57,22 @@ fn subtract_if_not_below(s: v128, m: Consts) -> v128 {
     i64x2_sub(s, v128_and(i64x2_gt(s, m.q_less_one), m.q))
 }
 
+impl Relaxed {
+    /// Two residues `out - a b` of two doubles of at most 2 q, for q < 2^26: the product is below 2^52, so the difference is exact.
+    ///
+    /// # Safety
+    /// The pointers are valid for two words, `out` for writing too.
+    #[inline(always)]
+    pub(super) unsafe fn sub_product(out: *mut u64, a: *const u64, b: *const u64, m: Consts) {
+        // SAFETY: by contract.
+        unsafe {
+            let (x, a, b) = (v128_load(out.cast()), v128_load(a.cast()), v128_load(b.cast()));
+            let x = f64x2_relaxed_nmadd(to_reals(a, m), to_reals(b, m), x);
+            v128_store(out.cast(), canonical(remainder(x, m), m));
+        }
+    }
+}
+
 // SAFETY of every method: the caller has relaxed SIMD, and passes valid pointers to `load` and `store`.
 #[allow(clippy::undocumented_unsafe_blocks)]
 impl Lanes for Relaxed {

@@ -1,7 +1,8 @@
 //! Uniform limbs from a generator.
 
 use super::kernels::{self as k, Out};
-use super::Modulus;
+use super::{Modulus, RnsBasis, RnsError};
+use crate::ntt::Slots;
 use crate::secret::declassify;
 use crate::Prg;
 
@@ -122,20 +123,56 @@ fn keep_halves(words: &[u64], count: usize, most: u32, to: &mut [u32]) -> usize 
     good
 }
 
-/// `a` uniform, as [`uniform_limb_of`] fills it, and `out -= a s`: `a` is multiplied while it is in the cache. All have equal lengths.
-pub fn subtract_uniform_product(
+/// `a` uniform, as [`uniform_limb_of`] fills it, and `out -= a s` of slot values, which become residues: `a` is multiplied while it is in the cache.
+fn subtract_from(
+    slots: Slots,
     prg: &mut Prg,
     m: &Modulus,
     draws: Draws,
-    a: &mut [u64],
-    out: &mut [u64],
+    (a, out): (&mut [u64], &mut [u64]),
     s: &[u64],
 ) {
     let isa = prg.isa();
     uniform_limb_of(prg, m, draws, a, |at, a| {
         let range = at..at + a.len();
-        k::mul_sub(isa, Out::new(&mut out[range.clone()]), a, &s[range], m);
+        let (out, s) = (Out::new(&mut out[range.clone()]), &s[range]);
+        match slots {
+            Slots::Residues => k::mul_sub(isa, out, a, s, m),
+            Slots::Doubles => k::mul_sub_doubles(isa, out, a, s, m),
+        }
     });
+}
+
+impl RnsBasis {
+    /// An encryption's first polynomial modulo prime i: `out` becomes the transform of `message`, two's complement of magnitudes below 2^51, minus `a s`,
+    /// with `a` uniform as [`uniform_limb_of`] fills it. All have N words.
+    ///
+    /// # Errors
+    /// [`RnsError::Degree`] for other numbers of words.
+    pub fn mask_short(
+        &self,
+        i: usize,
+        message: &[u64],
+        (prg, draws): (&mut Prg, Draws),
+        s: &[u64],
+        (a, out): (&mut [u64], &mut [u64]),
+    ) -> Result<(), RnsError> {
+        let lengths = [message.len(), s.len(), a.len(), out.len()];
+        if let Some(got) = lengths.into_iter().find(|l| *l != self.degree()) {
+            return Err(RnsError::Degree { expected: self.degree(), got });
+        }
+        let (m, transform) = (&self.moduli()[i], self.transform(i));
+        let slots = match transform.forward_short(message, out, k::TAKES_DOUBLES) {
+            Some(slots) => slots,
+            None => {
+                k::short(self.isa(), Out::new(out), message, m);
+                transform.forward(out)?;
+                Slots::Residues
+            }
+        };
+        subtract_from(slots, prg, m, draws, (a, out), s);
+        Ok(())
+    }
 }
 
 /// Words that are drawn and reduced at a time.

@@ -311,20 +311,17 @@ fn reals_are_the_centred_integers() {
 fn signed_words_of_every_size_reduce_on_every_path() {
     let n = 32;
     let primes = mixed_primes(n);
-    type Reduce = fn(&RnsBasis, &[u64], Range<usize>) -> Result<RnsPoly<Coef>, RnsError>;
-    for (bits, reduce) in [(52, RnsBasis::from_signed as Reduce), (51, RnsBasis::from_short)] {
-        let limit = (1i64 << bits) - 1;
-        let mut values: Vec<i64> = vec![0, 1, -1, limit, -limit, limit - 1];
-        values.extend(primes.iter().flat_map(|&q| [q as i64, -(q as i64), q as i64 - 1]));
-        values.resize(n, -5);
-        let words: Vec<u64> = values.iter().map(|v| *v as u64).collect();
-        for isa in simd::available() {
-            let basis = RnsBasis::with_isa(n, &primes, isa).unwrap();
-            let p = reduce(&basis, &words, 0..6).unwrap();
-            for i in 0..6 {
-                for (got, v) in p.limb(i).iter().zip(&values) {
-                    assert_eq!(*got, basis.moduli()[i].residue(i128::from(*v)), "{isa:?} {v}");
-                }
+    let limit = (1i64 << 52) - 1;
+    let mut values: Vec<i64> = vec![0, 1, -1, limit, -limit, limit - 1];
+    values.extend(primes.iter().flat_map(|&q| [q as i64, -(q as i64), q as i64 - 1]));
+    values.resize(n, -5);
+    let words: Vec<u64> = values.iter().map(|v| *v as u64).collect();
+    for isa in simd::available() {
+        let basis = RnsBasis::with_isa(n, &primes, isa).unwrap();
+        let p = basis.from_signed(&words, 0..6).unwrap();
+        for i in 0..6 {
+            for (got, v) in p.limb(i).iter().zip(&values) {
+                assert_eq!(*got, basis.moduli()[i].residue(i128::from(*v)), "{isa:?} {v}");
             }
         }
     }
@@ -429,35 +426,46 @@ fn limbs_of_halves_are_as_defined() {
     }
 }
 
-/// The same polynomial as without a product, and the product of all of it: skipped draws move those behind them.
+/// The mask is the polynomial that others draw, and the first polynomial the transform of the message minus its product, at the edges of messages, too.
 #[test]
-fn uniform_polynomials_are_multiplied_as_they_are_drawn() {
-    let n = 4096;
-    let primes = [
-        primes_near(20, n, 1).unwrap()[0],
-        primes_near(27, n, 3).unwrap()[2],
-        primes_near(50, n, 1).unwrap()[0],
-    ];
-    for isa in simd::available() {
-        let basis = RnsBasis::with_isa(n, &primes, isa).unwrap();
-        let s = random::<Eval>(&basis, &mut Prg::from_seed([3; 16]), 0..3);
-        let start = random::<Eval>(&basis, &mut Prg::from_seed([4; 16]), 0..3);
-        let of_words: fn(Isa) -> Prg = |isa| Prg::from_seed_with([5; 16], isa);
-        let of_halves: fn(Isa) -> Prg = |_| Prg::chacha([5; 32]);
-        for (draws, prg) in [(Draws::Words, of_words), (Draws::Halves, of_halves)] {
-            let (mut expected, mut out) = (start.clone(), start.clone());
-            let a = basis.fill_with::<Eval, RnsError>(0..3, |i, limb| {
-                uniform_limb_of(&mut prg(isa).untracked(), &basis.moduli()[i], draws, limb, |_, _| {});
-                Ok(())
-            });
-            let a = a.unwrap();
-            basis.mul_sub(&mut expected, &a, &s).unwrap();
-            let again = basis.fill_with::<Eval, RnsError>(0..3, |i, limb| {
-                let (mut prg, m) = (prg(isa).untracked(), basis.moduli()[i]);
-                subtract_uniform_product(&mut prg, &m, draws, limb, out.limb_mut(i), s.limb(i));
-                Ok(())
-            });
-            assert!(again.unwrap() == a && out == expected, "{isa:?} {draws:?}");
+fn messages_are_masked_as_step_by_step() {
+    for n in [64, 128, 4096, 8192] {
+        let of = |bits, i: usize| primes_near(bits, n, i + 1).unwrap()[i];
+        let primes = [of(20, 0), of(25, 5), of(26, 0), of(26, 5), of(27, 3), of(50, 0)];
+        let limit = (1i64 << 51) - 1;
+        let edges = [0, 1, -1, limit, -limit, limit - 1, primes[2] as i64, -(primes[3] as i64)];
+        let mut message = vec![0; n];
+        Prg::from_seed([6; 16]).fill_words(&mut message);
+        message.iter_mut().for_each(|w| *w = (*w as i64 >> 13) as u64);
+        message.iter_mut().zip(edges).for_each(|(w, v)| *w = v as u64);
+        for isa in simd::available() {
+            let basis = RnsBasis::with_isa(n, &primes, isa).unwrap();
+            let s = random::<Eval>(&basis, &mut Prg::from_seed([3; 16]), 0..6);
+            let transformed = basis.forward(basis.from_signed(&message, 0..6).unwrap()).unwrap();
+            let of_words: fn(Isa) -> Prg = |isa| Prg::from_seed_with([5; 16], isa).untracked();
+            let of_halves: fn(Isa) -> Prg = |_| Prg::chacha([5; 32]).untracked();
+            for (draws, prg) in [(Draws::Words, of_words), (Draws::Halves, of_halves)] {
+                let mut expected = transformed.clone();
+                let drawn = basis.fill_with::<Eval, RnsError>(0..6, |i, limb| {
+                    uniform_limb_of(&mut prg(isa), &basis.moduli()[i], draws, limb, |_, _| {});
+                    Ok(())
+                });
+                let drawn = drawn.unwrap();
+                basis.mul_sub(&mut expected, &drawn, &s).unwrap();
+                let both = basis.fill_two::<Eval, RnsError>(0..6, |i, a, out| {
+                    basis.mask_short(i, &message, (&mut prg(isa), draws), s.limb(i), (a, out))
+                });
+                assert!(both.unwrap() == [drawn, expected], "N={n} {isa:?} {draws:?}");
+            }
+            let (mut a, mut out) = (vec![0; n], vec![0; n - 1]);
+            let short = basis.mask_short(
+                0,
+                &message,
+                (&mut of_words(isa), Draws::Words),
+                s.limb(0),
+                (&mut a, &mut out),
+            );
+            assert_eq!(short, Err(RnsError::Degree { expected: n, got: n - 1 }));
         }
     }
 }

@@ -5,7 +5,7 @@ use super::{CkksError, CkksParams, Level, Plaintext};
 use crate::batch::TAIL;
 use crate::uses;
 use hushnet_ring::ledger::{self, Tag};
-use hushnet_ring::rns::{subtract_uniform_product, uniform_limb_of, Coef, Draws, Eval, Modulus, RnsPoly};
+use hushnet_ring::rns::{uniform_limb_of, Coef, Draws, Eval, Modulus, RnsPoly};
 use hushnet_ring::{secret, Prg};
 use sha2::{Digest, Sha256};
 use std::ops::Range;
@@ -94,55 +94,30 @@ impl Seed {
         Self { bytes: secret::declassify(bytes), maker }
     }
 
+    /// The generator of the seed's uniform limb modulo a prime, keyed with `SHA-256(label || seed || domain words || q)`, AES with its first 16 bytes;
+    /// ChaCha's words are two draws each where the prime is short.
+    pub(super) fn limb(&self, domain: Domain, m: &Modulus) -> (Prg, Draws) {
+        let mut h = Sha256::new();
+        h.update(self.maker.label());
+        h.update(self.bytes);
+        for w in domain.words().into_iter().chain([m.value()]) {
+            h.update(w.to_le_bytes());
+        }
+        // Public: both parties expand it.
+        (self.maker.generator(h.finalize().into()).untracked(), self.maker.draws())
+    }
+
     /// The public uniform polynomial of a seed: limb by limb, so that fewer primes give the same first limbs.
-    /// Limb of prime q: the uniform limb of the maker's generator keyed with `SHA-256(label || seed || domain words || q)`, AES with its first 16
-    /// bytes; ChaCha's words are two draws each where the prime is short.
     pub(super) fn expand(
         &self,
         params: &CkksParams,
         domain: Domain,
         range: Range<usize>,
     ) -> Result<RnsPoly<Eval>, CkksError> {
-        let limb = |mut prg, m: &Modulus, draws, _, limb: &mut [u64]| {
-            uniform_limb_of(&mut prg, m, draws, limb, |_, _| {});
-        };
-        self.limbs(params, domain, range, limb)
-    }
-
-    /// [`Self::expand`] to a, over the primes of `out`, and `out -= a s`.
-    pub(super) fn expand_subtracting(
-        &self,
-        params: &CkksParams,
-        domain: Domain,
-        out: &mut RnsPoly<Eval>,
-        s: &RnsPoly<Eval>,
-    ) -> Result<RnsPoly<Eval>, CkksError> {
-        let range = out.range();
-        let limb = |mut prg, m: &Modulus, draws, i, a: &mut [u64]| {
-            subtract_uniform_product(&mut prg, m, draws, a, out.limb_mut(i), s.limb(i));
-        };
-        self.limbs(params, domain, range, limb)
-    }
-
-    /// A polynomial whose limbs `fill` makes, from the generator of each, its prime, its draws and its number.
-    fn limbs(
-        &self,
-        params: &CkksParams,
-        domain: Domain,
-        range: Range<usize>,
-        mut fill: impl FnMut(Prg, &Modulus, Draws, usize, &mut [u64]),
-    ) -> Result<RnsPoly<Eval>, CkksError> {
         params.basis().fill_with(range, |i, limb| {
             let m = params.basis().moduli()[i];
-            let mut h = Sha256::new();
-            h.update(self.maker.label());
-            h.update(self.bytes);
-            for w in domain.words().into_iter().chain([m.value()]) {
-                h.update(w.to_le_bytes());
-            }
-            // Public: both parties expand it.
-            let prg = self.maker.generator(h.finalize().into()).untracked();
-            fill(prg, &m, self.maker.draws(), i, limb);
+            let (mut prg, draws) = self.limb(domain, &m);
+            uniform_limb_of(&mut prg, &m, draws, limb, |_, _| {});
             Ok(())
         })
     }

@@ -86,9 +86,10 @@ impl SecretKey {
         let basis = self.params.basis();
         let range = self.params.data_range(message.level);
         let seed = Seed::fresh(prg);
-        let mut c0 = small_error(&self.params, range, prg)?;
-        let a = seed.expand_subtracting(&self.params, Domain::Ciphertext, &mut c0, &self.s)?;
+        let a = seed.expand(&self.params, Domain::Ciphertext, range.clone())?;
         uses::limbs(uses::CKKS_MASK, &a);
+        let mut c0 = small_error(&self.params, range, prg)?;
+        basis.mul_sub(&mut c0, &a, &self.s)?;
         basis.add_assign(&mut c0, &message.poly)?;
         Ok(Ciphertext {
             params: self.params.clone(),
@@ -113,8 +114,10 @@ impl SecretKey {
         let range = self.params.data_range(message.level);
         let seed = Seed::fresh(prg);
         sample::centred_binomial_add(prg, &mut message.words);
-        let mut c0 = basis.forward(basis.from_short(&message.words, range)?)?;
-        let a = seed.expand_subtracting(&self.params, Domain::Ciphertext, &mut c0, &self.s)?;
+        let [a, c0] = basis.fill_two(range, |i, a, c0| {
+            let (mut prg, draws) = seed.limb(Domain::Ciphertext, &basis.moduli()[i]);
+            basis.mask_short(i, &message.words, (&mut prg, draws), self.s.limb(i), (a, c0))
+        })?;
         uses::limbs(uses::CKKS_MASK, &a);
         Ok(Ciphertext {
             params: self.params.clone(),
