@@ -62,15 +62,6 @@ pub struct Ntt {
     fold: Option<Fold>,
 }
 
-/// What slot values are.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Slots {
-    /// Residues.
-    Residues,
-    /// Doubles, congruent to residues.
-    Doubles,
-}
-
 /// The kernels in use. Boxed tables, since they differ in size.
 enum Engine {
     Portable(portable::Tables),
@@ -271,21 +262,17 @@ impl Ntt {
         Ok(())
     }
 
-    /// [`Self::forward`] of integers, two's complement of magnitudes below 2^51, into `a`, where a kernel reads them as they are. `lazy`: slot values
-    /// may stay doubles of at most 1.53 p, those below 0 too. Nothing is done where there is no kernel. Both have N elements.
+    /// [`Self::forward`] of integers, two's complement of magnitudes below 2^51, into `a`, where a kernel reads them as they are; nothing is done where
+    /// there is none. `lazy`: slot values may stay doubles of at most 1.53 p, those below 0 too; whether they do. Both have N elements.
     #[allow(unused_variables)]
-    pub(crate) fn forward_short(&self, words: &[u64], a: &mut [u64], lazy: bool) -> Option<Slots> {
-        #[cfg(any(target_family = "wasm", target_arch = "aarch64"))]
-        let slots = |lazy| if lazy { Slots::Doubles } else { Slots::Residues };
+    pub(crate) fn forward_short(&self, words: &[u64], a: &mut [u64], lazy: bool) -> Option<bool> {
         match &self.engine {
             #[cfg(target_family = "wasm")]
             // SAFETY: the engine exists only where there are the instructions.
-            Engine::Relaxed(t) if self.fold.is_none() => {
-                Some(slots(unsafe { t.forward_short(words, a, lazy) }))
-            }
+            Engine::Relaxed(t) if self.fold.is_none() => Some(unsafe { t.forward_short(words, a, lazy) }),
             #[cfg(target_arch = "aarch64")]
             // SAFETY: as above.
-            Engine::Neon(t) if self.fold.is_none() => Some(slots(unsafe { t.forward_short(words, a, lazy) })),
+            Engine::Neon(t) if self.fold.is_none() => Some(unsafe { t.forward_short(words, a, lazy) }),
             _ => None,
         }
     }

@@ -215,7 +215,7 @@ pub(super) const TAKES_DOUBLES: bool = cfg!(target_family = "wasm");
 
 /// As [`mul_sub`], of doubles of at most 2 q that become residues, for primes below 2^26; in WebAssembly with relaxed SIMD alone.
 #[allow(unused_variables)]
-pub(super) fn mul_sub_doubles(isa: Isa, out: Out<'_>, a: &[u64], b: &[u64], m: &Modulus) {
+pub(super) fn mul_sub_doubles(out: Out<'_>, a: &[u64], b: &[u64], m: &Modulus) {
     let len = common(&[out.len(), a.len(), b.len()]);
     #[cfg(target_family = "wasm")]
     {
@@ -235,7 +235,7 @@ pub(super) fn mul_sub_doubles(isa: Isa, out: Out<'_>, a: &[u64], b: &[u64], m: &
                 }
             }
         }
-        return relaxed(len, out, a, b, m);
+        relaxed(len, out, a, b, m);
     }
     #[cfg(not(target_family = "wasm"))]
     unreachable!("doubles of a kernel that there is not");

@@ -2,7 +2,6 @@
 
 use super::kernels::{self as k, Out};
 use super::{Modulus, RnsBasis, RnsError};
-use crate::ntt::Slots;
 use crate::secret::declassify;
 use crate::Prg;
 
@@ -123,9 +122,9 @@ fn keep_halves(words: &[u64], count: usize, most: u32, to: &mut [u32]) -> usize 
     good
 }
 
-/// `a` uniform, as [`uniform_limb_of`] fills it, and `out -= a s` of slot values, which become residues: `a` is multiplied while it is in the cache.
+/// `a` uniform, as [`uniform_limb_of`] fills it, and `out -= a s` of slot values, residues or doubles, which become residues: `a` is multiplied while it is in the cache.
 fn subtract_from(
-    slots: Slots,
+    doubles: bool,
     prg: &mut Prg,
     m: &Modulus,
     draws: Draws,
@@ -136,9 +135,10 @@ fn subtract_from(
     uniform_limb_of(prg, m, draws, a, |at, a| {
         let range = at..at + a.len();
         let (out, s) = (Out::new(&mut out[range.clone()]), &s[range]);
-        match slots {
-            Slots::Residues => k::mul_sub(isa, out, a, s, m),
-            Slots::Doubles => k::mul_sub_doubles(isa, out, a, s, m),
+        if doubles {
+            k::mul_sub_doubles(out, a, s, m);
+        } else {
+            k::mul_sub(isa, out, a, s, m);
         }
     });
 }
@@ -162,15 +162,15 @@ impl RnsBasis {
             return Err(RnsError::Degree { expected: self.degree(), got });
         }
         let (m, transform) = (&self.moduli()[i], self.transform(i));
-        let slots = match transform.forward_short(message, out, k::TAKES_DOUBLES) {
-            Some(slots) => slots,
+        let doubles = match transform.forward_short(message, out, k::TAKES_DOUBLES) {
+            Some(doubles) => doubles,
             None => {
                 k::short(self.isa(), Out::new(out), message, m);
                 transform.forward(out)?;
-                Slots::Residues
+                false
             }
         };
-        subtract_from(slots, prg, m, draws, (a, out), s);
+        subtract_from(doubles, prg, m, draws, (a, out), s);
         Ok(())
     }
 }
