@@ -1,15 +1,15 @@
 """``python -m tests.browser_speed``: the client in a headless Chromium beside the native one on one thread, as JSON.
 
-For each trust model the same plan, the same inputs and a server of one thread in a process of its own. ``processor`` is
-what the client's process computed (the browser's renderer, this process), which a busy machine hardly moves; ``worker``
-is the part of the page's worker, which computes: the rest is the browser's compiling and moving bytes. ``wall`` is what
-passed, the server's work included. ``set_up`` opens a session and runs one input, the browser's compiling of the module
-included; ``early`` is one of the next five inputs, while the browser still compiles what it finds to be used often;
-``run`` is one input after :data:`WARM` more, fewer where they are long: blocks of the two clients take turns, and a
-ratio is the median of the blocks' ratios (``blocks``), since a machine's speed changes within minutes. Processor seconds
-of a browser come in hundredths, so inputs are timed many at a time. ``native_paths`` are processor seconds of ``run`` of
-native clients that are held to lesser instruction sets (``HUSHNET_SIMD``), ``ratio_paths`` the browser's over them:
-vectors of a page have 128 bits and no product of whole words.
+For each trust model the same plan, the same inputs and a server of one thread in a process of its own. ``processor``
+is what the client's process computed (the browser's renderer, this process), which a busy machine hardly moves;
+``worker`` is the part of the page's worker, which computes: the rest is the browser's compiling and moving bytes.
+``wall`` is what passed, the server's work included. ``set_up`` opens a session and runs one input, the browser's
+compiling of the module included; ``early`` is one of the next five inputs, while the browser still compiles what it
+finds to be used often; ``run`` is one input after :data:`WARM` more, fewer where they are long: blocks of the two
+clients take turns, and a ratio is the median of the blocks' ratios (``blocks``), since a machine's speed changes
+within minutes. Processor seconds of a browser come in hundredths, so inputs are timed many at a time. ``native_paths``
+are processor seconds of ``run`` of native clients that are held to lesser instruction sets (``HUSHNET_SIMD``),
+``ratio_paths`` the browser's over them: vectors of a page have 128 bits and no product of whole words.
 """
 
 from __future__ import annotations
