@@ -8,7 +8,7 @@ import hushnet
 import numpy as np
 import onnx
 import pytest
-from hushnet.errors import PlanError
+from hushnet.errors import LimitError, PlanError
 from hushnet.plan import Plan
 from hushnet.reference.non_interactive import run
 from onnx import TensorProto, helper, numpy_helper
@@ -18,12 +18,12 @@ from tests.frontend.harness import expected
 WIDTH, BLOCKS = 8, 5
 
 
-def residual() -> tuple[onnx.ModelProto, np.ndarray]:
+def residual(blocks: int = BLOCKS) -> tuple[onnx.ModelProto, np.ndarray]:
     """``h += V (W h)^2``, over and over: three levels a block, and sums that join paths of different depth."""
     rng = np.random.default_rng(3)
     x = rng.uniform(-1, 1, size=(64, WIDTH)).astype(np.float32)
     nodes, weights, h = [], [], "x"
-    for k in range(BLOCKS):
+    for k in range(blocks):
         for name, size in ((f"w{k}", 0.9), (f"v{k}", 0.3)):
             values = rng.normal(size=(WIDTH, WIDTH)) * size / np.sqrt(WIDTH)
             weights.append(numpy_helper.from_array(values.astype(np.float32), name))
@@ -95,3 +95,19 @@ def test_clients_learn_slots_and_keys_but_no_places(plan: Plan) -> None:
 def test_what_bootstraps_cannot_do_is_refused(options: dict[str, object], said: str) -> None:
     with pytest.raises(PlanError, match=said):
         compiled(**options)
+
+
+def test_batches_of_deep_networks_go_image_by_image_and_shallow_ones_together() -> None:
+    """Batch packing ends where levels end; a batch does not make a network refused that one image of is taken."""
+    deep, x = residual(13)
+    options = {"trust": "non-interactive", "calibration": x}
+    one, three = (hushnet.compile(deep, batch=batch, **options).plan.document for batch in (1, 3))
+    assert (one["engine"], three["engine"]) == ("packed", "packed")
+    assert three["predicted"]["counted"]["bootstraps"] > 0
+    for name in ("seconds", "bytes_up", "bytes_down"):
+        assert three["predicted"][name] == pytest.approx(3 * one["predicted"][name])
+    assert three["predicted"]["setup_bytes_up"] == one["predicted"]["setup_bytes_up"]
+    assert hushnet.compile(residual(3)[0], batch=3, **options).plan.document["engine"] == "batch"
+    for without in ({"engine": "batch"}, {"bootstrap": "never"}):
+        with pytest.raises(LimitError, match="ring degree 32768"):
+            hushnet.compile(deep, batch=3, **without, **options)

@@ -13,7 +13,7 @@ from ... import _native
 from ...errors import LimitError
 from ...graph import Graph
 from ...options import NonInteractive
-from ...plan import Plan
+from ...plan import Plan, PlanError
 from ...reference.float import evaluate
 from ..inputs import scale_inputs
 from ..jumps import jumps, sides, watched
@@ -62,33 +62,48 @@ def compile_batch(
         known: dict[str, Any] = {"labels": settings.labels, "precision": settings.precision_bits}
         replaced = replace_activations(graph, settings.activation, calibration=images, **known)
         graph = replaced.graph
-    packed = settings.engine == "packed" or (settings.engine == "auto" and batch == 1)
-    network = Network.from_graph(
-        graph,
-        calibration=images,
-        input_range=settings.input_range,
-        ranges={k: v for k, v in replaced.ranges.items() if math.isfinite(v)} if replaced else None,
-        safety=settings.margin,
-        # A level less is worth more than the products that merging costs where many features share a ciphertext.
-        merge="always" if packed and settings.merge == "auto" else settings.merge,
-        clamp=settings.clamp,
-    )
-
     beside = _beside(graph, samples, classes)
-    planner = None if packed else Planner(network, settings, images, batch)
 
-    def make(more: int) -> Plan:
-        aim = settings.precision_bits + more + beside
-        if planner is None:
-            plan = compile_packed(network, graph, images, name, batch, settings, replaced, aim)
-        else:
-            schedule = planner.search(aim)
-            plan = _Writer(graph, network, schedule, name, settings, replaced).plan(batch)
-            plan = _finish(plan, network, schedule, images, settings, batch)
-        return judged(plan, network, (original, graph), samples, settings, classes)
+    def planned(packed: bool) -> Plan:
+        network = Network.from_graph(
+            graph,
+            calibration=images,
+            input_range=settings.input_range,
+            ranges={k: v for k, v in replaced.ranges.items() if math.isfinite(v)} if replaced else None,
+            safety=settings.margin,
+            # A level less is worth more than the products that merging costs where many features share a ciphertext.
+            merge="always" if packed and settings.merge == "auto" else settings.merge,
+            clamp=settings.clamp,
+        )
+        planner = None if packed else Planner(network, settings, images, batch)
 
-    once = samples is None or replaced is not None or settings.weight_bits is not None
-    return make(*AIMS[0]) if once else cheapest(make, AIMS, settings.precision_bits)
+        def make(more: int) -> Plan:
+            aim = settings.precision_bits + more + beside
+            if planner is None:
+                plan = compile_packed(network, graph, images, name, batch, settings, replaced, aim)
+            else:
+                schedule = planner.search(aim)
+                plan = _Writer(graph, network, schedule, name, settings, replaced).plan(batch)
+                plan = _finish(plan, network, schedule, images, settings, batch)
+            return judged(plan, network, (original, graph), samples, settings, classes)
+
+        once = samples is None or replaced is not None or settings.weight_bits is not None
+        return make(*AIMS[0]) if once else cheapest(make, AIMS, settings.precision_bits)
+
+    if settings.engine != "auto":
+        return planned(settings.engine == "packed")
+    if batch == 1 or settings.bootstrap == "always":
+        return planned(True)
+    try:
+        return planned(False)
+    except LimitError as error:
+        # Deeper than levels: the other engine goes on by bootstraps, one image after the other.
+        if error.what != "modulus" or settings.bootstrap == "never":
+            raise
+        try:
+            return planned(True)
+        except PlanError:
+            raise error from None
 
 
 def _beside(graph: Graph, samples: dict[str, Array] | None, classes: tuple[str, ...]) -> int:
