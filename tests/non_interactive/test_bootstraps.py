@@ -89,6 +89,10 @@ def test_clients_learn_slots_and_keys_but_no_places(plan: Plan) -> None:
     assert told["bootstrap"] == stage["bootstrap"] and "choices" not in told
 
 
+def packed(plan: Plan) -> dict:
+    return next(s for s in plan.stages if s["kind"] == "packed")
+
+
 @pytest.mark.parametrize(
     ("options", "said"), [({"hide_weights": True}, "hides weights"), ({"ring_degree": 32768}, "ring degree 65536")]
 )
@@ -97,16 +101,20 @@ def test_what_bootstraps_cannot_do_is_refused(options: dict[str, object], said: 
         compiled(**options)
 
 
-def test_batches_of_deep_networks_go_image_by_image_and_shallow_ones_together() -> None:
+def test_batches_of_deep_networks_are_bootstrapped_side_by_side() -> None:
     """Batch packing ends where levels end; a batch does not make a network refused that one image of is taken."""
     deep, x = residual(13)
     options = {"trust": "non-interactive", "calibration": x}
-    one, three = (hushnet.compile(deep, batch=batch, **options).plan.document for batch in (1, 3))
-    assert (one["engine"], three["engine"]) == ("packed", "packed")
-    assert three["predicted"]["counted"]["bootstraps"] > 0
-    for name in ("seconds", "bytes_up", "bytes_down"):
-        assert three["predicted"][name] == pytest.approx(3 * one["predicted"][name])
-    assert three["predicted"]["setup_bytes_up"] == one["predicted"]["setup_bytes_up"]
+    one, many = (hushnet.compile(deep, batch=batch, **options).plan for batch in (1, 48))
+    stage = packed(many)
+    assert "images" not in packed(one) and stage["images"] == 48
+    few, most = (plan.document["predicted"] for plan in (one, many))
+    assert most["counted"]["bootstraps"] == few["counted"]["bootstraps"] > 0
+    assert most["seconds"] < 2 * few["seconds"]
+    want = expected(deep, {"x": x})[0][:50]
+    # The last block has two images.
+    (found,) = run(many, x[:50]).outputs.values()
+    assert np.abs(found - want).max() < 1e-3 * np.abs(want).max()
     assert hushnet.compile(residual(3)[0], batch=3, **options).plan.document["engine"] == "batch"
     for without in ({"engine": "batch"}, {"bootstrap": "never"}):
         with pytest.raises(LimitError, match="ring degree 32768"):

@@ -45,9 +45,54 @@ def small() -> onnx.ModelProto:
     return net.model()
 
 
+def dense(outputs: int = 3) -> onnx.ModelProto:
+    net = Random((1, 3, 5), 3)
+    net.dense(6)
+    net.activation("deg2")
+    net.dense(outputs)
+    return net.model()
+
+
 def allowed(model: hushnet.Model, truth: np.ndarray) -> float:
     """The plan's expected error, and what ONNX Runtime rounds (binary32)."""
     return model.plan.predicted["max_error"] + 1e-4 * max(1.0, float(np.abs(truth).max()))
+
+
+@pytest.mark.parametrize("hide", [False, True])
+def test_images_of_dense_networks_stand_side_by_side(hide: bool) -> None:
+    """Blocks of five, whatever is left for the last one."""
+    model = dense()
+    calibration = images(model, 40, 7)
+    options = {"trust": "non-interactive", "engine": "packed", "calibration": calibration, "hide_weights": hide}
+    one, five = (hushnet.compile(model, batch=batch, **options) for batch in (1, 5))
+    for plan in (five.plan, five.plan.public_part()):
+        assert [s["images"] for s in plan.stages if s["kind"] == "packed"] == [5]
+    few, most = one.plan.predicted, five.plan.predicted
+    assert most["bytes_down"] == few["bytes_down"] and most["seconds"] < 2 * few["seconds"]
+    for count, blocks in ((1, 1), (3, 1), (5, 1), (12, 3)):
+        x = images(model, count)
+        truth, got = answer(model, x), hushnet.run(five, x, check=True)
+        (found,) = got.outputs.values()
+        assert found.shape == truth.shape and np.abs(found - truth).max() < allowed(five, truth)
+        assert (got.trace["images"], got.trace["blocks"]) == (count, blocks)
+
+
+def test_images_of_convolutions_go_one_after_the_other() -> None:
+    plan = hushnet.compile(
+        small(), trust="non-interactive", engine="packed", batch=4, calibration=images(small(), 40)
+    ).plan
+    assert not any("images" in s for s in plan.stages)
+
+
+@pytest.mark.parametrize("wrong", [0, 4097, 1 << 62])
+def test_images_side_by_side_that_no_slots_hold_are_refused(wrong: int) -> None:
+    model = dense()
+    plan = hushnet.compile(
+        model, trust="non-interactive", engine="packed", batch=5, calibration=images(model, 40, 7), ring_degree=8192
+    ).plan
+    next(s for s in plan.document["stages"] if s["kind"] == "packed")["images"] = wrong
+    with pytest.raises(PlanError, match="images side by side"):
+        validate(plan)
 
 
 @pytest.mark.parametrize(("make", "activation"), [(residual, "deg2"), (pooled, "square"), (strided, "deg4")])

@@ -31,7 +31,7 @@ _ENGINE = Option(
     "'batch' has one feature of many images in a ciphertext. 'packed' has many features of one image in it, "
     "for few images (client-aided plans: method `coefficients`). 'auto' takes what the planner expects to be "
     "cheaper for the batch (non-interactive plans: 'packed' for a batch of 1, and where a network is deeper than "
-    "levels are: images go one after the other then).",
+    "levels are).",
     flag="--engine",
 )
 

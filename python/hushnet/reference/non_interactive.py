@@ -123,10 +123,17 @@ def _run(plan: Plan, inputs: dict[str, Array], also: Sequence[int]) -> Run:
 
 
 def _packed(plan: Plan, stage: dict[str, Any], x: Array, found: Run) -> Array:
-    """A whole network in binary64."""
+    """A whole network in binary64; images side by side are a block, the last one repeated where some are missing."""
+    together = stage.get("images", 1)
+    if together > 1:
+        count, blocks = len(x), -(-len(x) // together)
+        x = np.concatenate([x, np.repeat(x[-1:], blocks * together - count, axis=0)]) if count else x
+        grouped = x.reshape(blocks, together, -1).transpose(0, 2, 1)
+        y = _packed(plan, {**stage, "images": 1}, grouped, found)
+        return y.reshape(blocks, -1, together).transpose(0, 2, 1).reshape(blocks * together, -1)[:count]
     network = stage["network"]
     tensors = {t["id"]: t for t in network["tensors"]}
-    values = {network["input"]: x}
+    values = {network["input"]: x.reshape(len(x), *tensors[network["input"]]["shape"])}
     for step in network["steps"]:
         if step["kind"] == "add":
             a, b = step["in"]

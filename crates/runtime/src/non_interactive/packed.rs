@@ -1,8 +1,8 @@
-//! The packed engine: many features of one image in every ciphertext (`docs/packed.md`).
+//! The packed engine: many features of an image, or of some side by side, in every ciphertext (`docs/packed.md`).
 //!
 //! A plan has one stage for the whole network. Its public half says where input elements and outputs stand in slots and which rotation keys are
 //! wanted; with the weights, the server makes the circuit again from what the search chose, and demands that its public half is the one stated.
-//! Any number of images are served one after the other.
+//! Any number of images are served, block after block.
 
 use crate::plan::spec::NetworkSpec;
 use crate::plan::{Files, PlanError, TensorBytes};
@@ -24,6 +24,8 @@ struct PublicFile {
 
 /// A packed stage of a plan, checked, with what both parties need.
 pub struct PackedParts {
+    /// Images side by side.
+    pub(super) images: usize,
     pub(super) interface: Arc<Interface>,
     pub(super) circuit: Option<Arc<Circuit>>,
     files: Vec<PublicFile>,
@@ -89,15 +91,21 @@ impl<'a> Reader<'a> {
 }
 
 impl PackedParts {
-    /// Checks a stage. `elements` and `bounds` are those of its input and output, `hide` whether the plan floods.
+    /// Checks a stage. `elements` of an image and `bounds` are those of its input and output, `hide` whether the plan floods.
     pub(super) fn check(
         (name, stage): (&str, &NetworkSpec),
         params: &CkksParams,
         files: &Files<'_>,
-        ([inputs, outputs], [input_bound, output_bound], hide): ([usize; 2], [f64; 2], bool),
+        (elements, [input_bound, output_bound], hide): ([usize; 2], [f64; 2], bool),
     ) -> Result<Self, PlanError> {
         let fail = |detail: String| PlanError::Linear { stage: name.to_owned(), detail };
         let refused = |e: PackedError| fail(e.to_string());
+        let images = stage.images;
+        if !(1..=params.slots()).contains(&images) {
+            return Err(fail(format!("{images} images side by side, of at most {} slots", params.slots())));
+        }
+        // Plans bound the elements of a tensor, parameters the slots.
+        let [inputs, outputs] = elements.map(|e| e.saturating_mul(images));
         let mut reader = Reader { files, public: Vec::new() };
         let mut uploads = Vec::with_capacity(stage.uploads.len());
         for u in &stage.uploads {
@@ -150,7 +158,7 @@ impl PackedParts {
             }
             _ => return Err(fail("only some of network, options and choices are given".into())),
         };
-        Ok(Self { interface, circuit, files: reader.public })
+        Ok(Self { images, interface, circuit, files: reader.public })
     }
 
     /// The public half of the circuit, which clients work from.
@@ -171,7 +179,7 @@ impl PackedParts {
         self.circuit.as_ref().map_or_else(Vec::new, of)
     }
 
-    /// Bytes of the ciphertexts of an image that are held at once.
+    /// Bytes of the ciphertexts of a block that are held at once.
     pub(super) fn peak_bytes(&self) -> u64 {
         let (params, spec) = (self.interface.params(), self.interface.spec());
         let words: usize = spec.uploads.iter().map(|u| u.slots.len() * u.level).sum();

@@ -127,7 +127,10 @@ impl NonInteractivePlan {
     /// Images in a full block.
     #[must_use]
     pub fn block_images(&self) -> usize {
-        self.circuit().map_or(1, Circuit::images)
+        match &self.model().work {
+            Work::Batch(circuit) => circuit.images(),
+            Work::Packed(parts) => parts.images,
+        }
     }
     /// The tensors that the client encrypts, in order.
     #[must_use]

@@ -143,6 +143,7 @@ fn window(window: WindowSpec) -> WindowSpec {
 /// Where elements stand in slots leaves: the client puts them there. What is computed with them stays.
 fn network(stage: NetworkSpec) -> NetworkSpec {
     let NetworkSpec {
+        images,
         scale,
         uploads,
         rotations,
@@ -157,6 +158,7 @@ fn network(stage: NetworkSpec) -> NetworkSpec {
     } = stage;
     let sent = |UploadSpec { level, slots }| UploadSpec { level, slots };
     NetworkSpec {
+        images,
         scale,
         uploads: uploads.into_iter().map(sent).collect(),
         rotations,

@@ -18,10 +18,12 @@ from . import primes as prime_table
 from .activation import Replacement
 from .network import Images, Network, usual_magnitudes
 from .outputs import output_errors
-from .steps import Array
+from .steps import Array, Linear
 from .write import Writer
 
 INPUT, OUTPUT = "input", "result"
+# elements of a block, where images stand side by side: the slots of a ring that bootstraps
+SIDE_BY_SIDE = 1 << 15
 
 
 def compile_packed(
@@ -34,7 +36,7 @@ def compile_packed(
     replaced: Replacement | None,
     aim: float | None = None,
 ) -> Plan:
-    """A plan of the packed engine; images are served one after the other. ``aim``: bits, where not as asked for.
+    """A plan of the packed engine; blocks are served one after the other. ``aim``: bits, where not as asked for.
 
     Raises:
         PlanError: no secure parameters carry the network (with layers and levels), or more memory than allowed.
@@ -45,6 +47,9 @@ def compile_packed(
             "engine='batch'"
         )
     spec, arrays = specification(network, images)
+    together = side_by_side(network, batch)
+    if together > 1:
+        spec = _repeated(spec, together)
     options = {
         "precision_bits": math.ceil(settings.precision_bits if aim is None else aim),
         "hide_weights": settings.hide_weights,
@@ -60,12 +65,41 @@ def compile_packed(
         raise PlanError(str(error)) from None
     text, slots, places = circuit.plan()
     return _finish(
-        _Writer(graph, network, name, settings, replaced).packed(json.loads(text), slots, places, spec, arrays),
+        _Writer(graph, network, name, settings, replaced).packed(
+            json.loads(text), slots, places, spec, arrays, together
+        ),
         network,
         images,
-        batch,
+        (batch, together),
         settings,
     )
+
+
+def side_by_side(network: Network, batch: int) -> int:
+    """How many images share a block: with dense layers alone as many as the widest tensor leaves room for.
+
+    Images stand beside each other as places of a map do, features being its channels: a dense layer is a 1x1
+    convolution then, and everything else works on elements. Convolutions have places of their own, whose neighbours
+    they read.
+    """
+    if any(isinstance(step, Linear) and step.geometry["type"] != "dense" for step in network.steps):
+        return 1
+    widest = max(tensor.size for tensor in network.tensors)
+    return max(1, min(batch, SIDE_BY_SIDE // (1 << (widest - 1).bit_length())))
+
+
+def _repeated(spec: dict[str, Any], images: int) -> dict[str, Any]:
+    """A specification of dense layers for so many images side by side: element e of image b is element e images + b."""
+    tensors = [{**t, "shape": [math.prod(t["shape"]), 1, images]} for t in spec["tensors"]]
+    steps = []
+    for step in spec["steps"]:
+        if step["kind"] == "linear":
+            rows, columns = step["geometry"]["outputs"], step["geometry"]["inputs"]
+            place = {"kernel": [1, 1], "stride": [1, 1], "pads": [0, 0, 0, 0], "dilation": [1, 1], "groups": 1}
+            ends = {"input": [columns, 1, images], "output": [rows, 1, images]}
+            step = {**step, "geometry": {"type": "conv2d", **ends, **place}}
+        steps.append(step)
+    return spec | {"tensors": tensors, "steps": steps}
 
 
 def specification(network: Network, images: Images | None) -> tuple[dict[str, Any], dict[str, Array]]:
@@ -102,7 +136,13 @@ class _Writer(Writer):
     """Writes the plan document."""
 
     def packed(
-        self, facts: dict[str, Any], slots: list[Array], places: Array, spec: dict[str, Any], arrays: dict[str, Array]
+        self,
+        facts: dict[str, Any],
+        slots: list[Array],
+        places: Array,
+        spec: dict[str, Any],
+        arrays: dict[str, Array],
+        images: int,
     ) -> Plan:
         real = self.head()
         first, last = network_ends(self.network)
@@ -118,7 +158,7 @@ class _Writer(Writer):
         uploads, weights = [], self.out.weights
         for index, (level, array) in enumerate(zip(facts["levels"], slots)):
             key = f"network.{INPUT}{index}"
-            weights[key] = array.astype(np.int16) if first.size <= np.iinfo(np.int16).max else array
+            weights[key] = array.astype(np.int16) if first.size * images <= np.iinfo(np.int16).max else array
             uploads.append({"level": level, "slots": key})
         weights[f"network.{OUTPUT}"] = places
         for key, array in arrays.items():
@@ -127,6 +167,8 @@ class _Writer(Writer):
             key: facts[key]
             for key in ("scale", "rotations", "answer", "answer_level", "answer_scale", "options", "choices")
         }
+        if images > 1:
+            told["images"] = images
         if facts["bootstrap"] is not None:
             told["bootstrap"] = facts["bootstrap"]
         self.out.stage(
@@ -142,8 +184,16 @@ def network_ends(network: Network) -> tuple[Any, Any]:
     return network.tensors[0], network.tensors[network.output]
 
 
-def _finish(plan: Plan, network: Network, images: Images | None, batch: int, settings: NonInteractive) -> Plan:
-    """What follows exactly from the plan: bytes, operations, memory, errors."""
+def _finish(
+    plan: Plan, network: Network, images: Images | None, blocks: tuple[int, int], settings: NonInteractive
+) -> Plan:
+    """What follows exactly from the plan: bytes, operations, memory, errors.
+
+    Args:
+        blocks: images, and how many share a block.
+    """
+    batch, together = blocks
+    count = -(-batch // together)
     facts = json.loads(_native.Plan.load(plan.to_bytes()).facts())["non_interactive"]
     report, traffic, document = facts["packed"], facts["traffic"], plan.document
     bound = next(t for t in document["tensors"] if "noise_bits" in t)["bound"]
@@ -151,9 +201,9 @@ def _finish(plan: Plan, network: Network, images: Images | None, batch: int, set
     client = report["client_bytes"]
     document["predicted"] |= {
         "batch": batch,
-        "seconds": report["seconds"] * batch,
-        "bytes_up": traffic["up"] * batch,
-        "bytes_down": traffic["down"] * batch,
+        "seconds": report["seconds"] * count,
+        "bytes_up": traffic["up"] * count,
+        "bytes_down": traffic["down"] * count,
         "setup_bytes_up": traffic["keys"],
         "setup_bytes_down": 0,
         "client_peak_memory_bytes": client,

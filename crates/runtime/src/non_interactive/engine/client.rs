@@ -137,8 +137,9 @@ impl ClientEngine for BatchEngine {
     }
 }
 
-/// One image at a time.
+/// An image, or some side by side.
 struct PackedEngine {
+    images: usize,
     interface: Arc<Interface>,
     encoder: Encoder,
 }
@@ -146,7 +147,7 @@ struct PackedEngine {
 impl PackedEngine {
     fn new(parts: &PackedParts) -> Self {
         let interface = parts.interface.clone();
-        Self { encoder: Encoder::new(interface.params()), interface }
+        Self { images: parts.images, encoder: Encoder::new(interface.params()), interface }
     }
 }
 
@@ -159,10 +160,14 @@ impl ClientEngine for PackedEngine {
         (values, images): (&[f64], usize),
         prg: &mut Prg,
     ) -> Result<Vec<Ciphertext>, Error> {
-        if images != 1 {
-            return Err(Error::Internal(format!("{images} images in a packed block")));
+        let keys = (&self.encoder, secret);
+        if images == self.images {
+            return Ok(self.interface.encrypt(keys, link.number, which, values, prg)?);
         }
-        Ok(self.interface.encrypt((&self.encoder, secret), link.number, which, values, prg)?)
+        let last = images.min(self.images).saturating_sub(1);
+        let places = (0..link.elements).flat_map(|e| (0..self.images).map(move |b| e * images + b.min(last)));
+        let block: Zeroizing<Vec<f64>> = Zeroizing::new(places.map(|at| values[at]).collect());
+        Ok(self.interface.encrypt(keys, link.number, which, &block, prg)?)
     }
 
     fn decrypt(
@@ -170,7 +175,7 @@ impl ClientEngine for PackedEngine {
         secret: &SecretKey,
         first: usize,
         ciphertexts: &[Ciphertext],
-        (values, _images): (&mut [f64], usize),
+        (values, images): (&mut [f64], usize),
     ) -> Result<bool, Error> {
         let decrypted = ciphertexts.par_iter().map(|c| {
             let plain = secret.decrypt(c)?;
@@ -179,9 +184,12 @@ impl ClientEngine for PackedEngine {
         });
         let (messages, slots): (Vec<bool>, Vec<Vec<f64>>) =
             decrypted.collect::<Result<Vec<_>, Error>>()?.into_iter().unzip();
-        for (value, &(ct, slot)) in values.iter_mut().zip(&self.interface.spec().places) {
-            if let Some(found) = (ct as usize).checked_sub(first).and_then(|i| slots.get(i)) {
-                *value = found[slot as usize];
+        let places = self.interface.spec().places.chunks(self.images);
+        for (row, places) in values.chunks_mut(images).zip(places) {
+            for (value, &(ct, slot)) in row.iter_mut().zip(places) {
+                if let Some(found) = (ct as usize).checked_sub(first).and_then(|i| slots.get(i)) {
+                    *value = found[slot as usize];
+                }
             }
         }
         Ok(!messages.contains(&false))

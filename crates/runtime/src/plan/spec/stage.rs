@@ -209,10 +209,22 @@ pub struct UploadSpec {
     pub slots: String,
 }
 
-/// A whole network on one image (`docs/packed.md`): what the client must know, and for the server the rest.
+fn one_image() -> usize {
+    1
+}
+
+#[allow(clippy::trivially_copy_pass_by_ref, reason = "serde passes fields by reference")]
+fn is_one(images: &usize) -> bool {
+    *images == 1
+}
+
+/// A whole network on an image, or on some side by side (`docs/packed.md`): what the client must know, and for the server the rest.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct NetworkSpec {
+    /// Images side by side: element e of image b is element `e images + b` of what the network reads and gives.
+    #[serde(default = "one_image", skip_serializing_if = "is_one")]
+    pub images: usize,
     /// Scale of what is sent.
     pub scale: f64,
     /// What is sent.
