@@ -123,15 +123,10 @@ def _run(plan: Plan, inputs: dict[str, Array], also: Sequence[int]) -> Run:
 
 
 def _packed(plan: Plan, stage: dict[str, Any], x: Array, found: Run) -> Array:
-    """A whole network in binary64; images side by side are a block, the last one repeated where some are missing."""
-    together = stage.get("images", 1)
-    if together > 1:
-        count, blocks = len(x), -(-len(x) // together)
-        x = np.concatenate([x, np.repeat(x[-1:], blocks * together - count, axis=0)]) if count else x
-        grouped = x.reshape(blocks, together, -1).transpose(0, 2, 1)
-        y = _packed(plan, {**stage, "images": 1}, grouped, found)
-        return y.reshape(blocks, -1, together).transpose(0, 2, 1).reshape(blocks * together, -1)[:count]
+    """A whole network in binary64, image by image, whether or not they stand side by side."""
     network = stage["network"]
+    if "images" in stage:
+        network = _of_one(network)
     tensors = {t["id"]: t for t in network["tensors"]}
     values = {network["input"]: x.reshape(len(x), *tensors[network["input"]]["shape"])}
     for step in network["steps"]:
@@ -160,6 +155,22 @@ def _packed(plan: Plan, stage: dict[str, Any], x: Array, found: Run) -> Array:
                 y = y + (bias.reshape(result) if bias.size == math.prod(result) else bias.reshape(-1, 1, 1))
         values[step["out"]] = y.reshape(len(x), *tensors[step["out"]]["shape"])
     return values[network["output"]]
+
+
+def _of_one(network: dict[str, Any]) -> dict[str, Any]:
+    """The network of one of the images that stand side by side on the last axis."""
+
+    def one(shape: list[int]) -> list[int]:
+        return [*shape[:-1], 1]
+
+    def step(s: dict[str, Any]) -> dict[str, Any]:
+        if s["kind"] != "linear":
+            return s
+        geometry = s["geometry"]
+        return {**s, "geometry": {**geometry, "input": one(geometry["input"]), "output": one(geometry["output"])}}
+
+    steps = [step(s) for s in network["steps"]]
+    return {**network, "tensors": [{**t, "shape": one(t["shape"])} for t in network["tensors"]], "steps": steps}
 
 
 def _linear(plan: Plan, stage: dict[str, Any], x: Array, tensors: dict[int, dict[str, Any]]) -> Array:

@@ -1,14 +1,14 @@
 use super::*;
 use crate::prime::primes_near;
-use crate::{simd, Isa, Prg};
+use crate::{simd, Prg};
 use std::ops::Range;
 
 /// Primes of mixed sizes, smallest to largest, for degree n.
-fn mixed_primes(n: usize) -> Vec<u64> {
+pub(super) fn mixed_primes(n: usize) -> Vec<u64> {
     [20, 30, 30, 45, 50, 50].iter().enumerate().map(|(i, &b)| primes_near(b, n, 6).unwrap()[i]).collect()
 }
 
-fn random<F: Form>(basis: &RnsBasis, prg: &mut Prg, range: Range<usize>) -> RnsPoly<F> {
+pub(super) fn random<F: Form>(basis: &RnsBasis, prg: &mut Prg, range: Range<usize>) -> RnsPoly<F> {
     let mut p = basis.zero::<F>(range.clone()).unwrap();
     for i in range {
         let m = basis.moduli()[i];
@@ -391,103 +391,6 @@ fn automorphisms_agree_in_both_forms_and_with_the_definition() {
             assert!(basis.add_words(3, &mut [0], &[0]).is_err());
         }
         assert_eq!(Automorphism::new(&basis, 2).err(), Some(RnsError::Exponent(2)));
-    }
-}
-
-/// By the words of the definition, draw by draw: many draws are skipped, at the end of odd numbers too.
-#[test]
-fn limbs_of_halves_are_as_defined() {
-    for q in [(1u64 << 28) - 57, (1 << 27) + 29, 67_043_329, 65_537, (1 << 28) + 3] {
-        let m = Modulus::new(q).unwrap();
-        for len in [1, 2, 7, 64, 1024, 1025, 5000] {
-            let mut out = vec![0; len];
-            let mut prg = Prg::chacha([5; 32]).untracked();
-            uniform_limb_of(&mut prg, &m, Draws::Halves, &mut out, |_, _| {});
-            assert!(out.iter().all(|v| *v < q));
-            let mut prg = Prg::chacha([5; 32]).untracked();
-            let mut expected: Vec<u64> = Vec::new();
-            if q >= 1 << 28 {
-                expected.resize(len, 0);
-                uniform_limb(&mut prg, &m, &mut expected);
-            }
-            let bound = (1 << 32) / q * q;
-            while expected.len() < len {
-                let missing = len - expected.len();
-                // Chunks of 1024 draws are whole blocks of the generator; others take what is left of a block with them.
-                for chunk in vec![(); missing].chunks(1024) {
-                    let mut words = vec![0; chunk.len().div_ceil(2)];
-                    prg.fill_words(&mut words);
-                    let draws = words.into_iter().flat_map(|w| [w & 0xffff_ffff, w >> 32]).take(chunk.len());
-                    expected.extend(draws.filter(|d| *d < bound).map(|d| d % q));
-                }
-            }
-            assert_eq!(out, expected, "q={q} len={len}");
-        }
-    }
-}
-
-/// The mask is the polynomial that others draw, and the first polynomial the transform of the message minus its product, at the edges of messages, too.
-#[test]
-fn messages_are_masked_as_step_by_step() {
-    for n in [64, 128, 4096, 8192] {
-        let of = |bits, i: usize| primes_near(bits, n, i + 1).unwrap()[i];
-        let primes = [of(20, 0), of(25, 5), of(26, 0), of(26, 5), of(27, 3), of(50, 0)];
-        let limit = (1i64 << 51) - 1;
-        let edges = [0, 1, -1, limit, -limit, limit - 1, primes[2] as i64, -(primes[3] as i64)];
-        let mut message = vec![0; n];
-        Prg::from_seed([6; 16]).fill_words(&mut message);
-        message.iter_mut().for_each(|w| *w = (*w as i64 >> 13) as u64);
-        message.iter_mut().zip(edges).for_each(|(w, v)| *w = v as u64);
-        for isa in simd::available() {
-            let basis = RnsBasis::with_isa(n, &primes, isa).unwrap();
-            let s = random::<Eval>(&basis, &mut Prg::from_seed([3; 16]), 0..6);
-            let transformed = basis.forward(basis.from_signed(&message, 0..6).unwrap()).unwrap();
-            let of_words: fn(Isa) -> Prg = |isa| Prg::from_seed_with([5; 16], isa).untracked();
-            let of_halves: fn(Isa) -> Prg = |_| Prg::chacha([5; 32]).untracked();
-            for (draws, prg) in [(Draws::Words, of_words), (Draws::Halves, of_halves)] {
-                let mut expected = transformed.clone();
-                let drawn = basis.fill_with::<Eval, RnsError>(0..6, |i, limb| {
-                    uniform_limb_of(&mut prg(isa), &basis.moduli()[i], draws, limb, |_, _| {});
-                    Ok(())
-                });
-                let drawn = drawn.unwrap();
-                basis.mul_sub(&mut expected, &drawn, &s).unwrap();
-                let both = basis.fill_two::<Eval, RnsError>(0..6, |i, a, out| {
-                    basis.mask_short(i, &message, (&mut prg(isa), draws), s.limb(i), (a, out))
-                });
-                assert!(both.unwrap() == [drawn, expected], "N={n} {isa:?} {draws:?}");
-            }
-            let (mut a, mut out) = (vec![0; n], vec![0; n - 1]);
-            let short = basis.mask_short(
-                0,
-                &message,
-                (&mut of_words(isa), Draws::Words),
-                s.limb(0),
-                (&mut a, &mut out),
-            );
-            assert_eq!(short, Err(RnsError::Degree { expected: n, got: n - 1 }));
-        }
-    }
-}
-
-#[test]
-fn uniform_limbs_are_below_the_prime_spread_evenly_and_the_same_everywhere() {
-    for q in mixed_primes(16) {
-        let m = Modulus::new(q).unwrap();
-        let mut expected = None;
-        for isa in simd::available() {
-            let mut out = vec![0; 64_001];
-            uniform_limb(&mut Prg::from_seed_with([13; 16], isa), &m, &mut out);
-            assert!(out.iter().all(|w| *w < q));
-            let mut buckets = [0f64; 16];
-            for w in &out {
-                buckets[(u128::from(*w) * 16 / u128::from(q)) as usize] += 1.0;
-            }
-            let mean = out.len() as f64 / 16.0;
-            let chi: f64 = buckets.iter().map(|b| (b - mean).powi(2) / mean).sum();
-            assert!(chi < 45.0, "{q}: {chi}");
-            assert_eq!(*expected.get_or_insert(out.clone()), out, "{isa:?}");
-        }
     }
 }
 

@@ -97,7 +97,7 @@ def compile_batch(
     try:
         return planned(False)
     except LimitError as error:
-        # Deeper than levels: the other engine goes on by bootstraps, one image after the other.
+        # Deeper than levels: the other engine goes on by bootstraps.
         if error.what != "modulus" or settings.bootstrap == "never":
             raise
         try:
