@@ -7,13 +7,14 @@
 
 use super::buffer::Buffer;
 use super::kernels::{self as k, Out};
+use super::sums::{self, Added};
 use super::{Coef, Eval, Factor, Modulus, RnsBasis, RnsError, RnsPoly};
 use std::ops::Range;
 
 /// Words of every limb that are converted at a time.
 const PIECE: usize = 512;
 /// Limbs that are made of several sources before they are used: few enough for a cache, and sources are read once for all of them.
-const GROUP: usize = 4;
+const GROUP: usize = 8;
 
 /// Constants of the conversion from the primes `from` to the primes `to` (positions in a basis).
 #[derive(Clone)]
@@ -152,7 +153,7 @@ impl BaseConverter {
                 let (m, out) = (&basis.moduli()[self.to[*t]], Out::new(&mut out[piece.clone()]));
                 match terms.as_slice() {
                     [only] => k::shift(isa, out, only, self.half[*t], m),
-                    terms => k::combine(isa, out, terms, &self.weights[*t], m),
+                    terms => sums::combine(isa, out, terms, &self.weights[*t], m),
                 }
             }
         }
@@ -363,14 +364,14 @@ pub fn switch_digits(
     let mut out = [basis.dirty::<Eval>(range.clone())?, basis.dirty::<Eval>(range.clone())?];
     let [low, high] = &mut out;
     switch_limbs(basis, range, digits, key, |i, sum| {
-        sum([low.limb_mut(i), high.limb_mut(i)]);
+        sum([low.limb_mut(i), high.limb_mut(i)], Added::NOTHING);
         Ok(())
     })?;
     Ok(out)
 }
 
-/// [`switch_digits`] prime by prime: `each` is given every prime's number and what writes both sums there, while they are in the nearest caches for what
-/// is done with them.
+/// [`switch_digits`] prime by prime: `each` is given every prime's number and what writes both sums there, with something added (its factor is a residue), while
+/// they are in the nearest caches for what is done with them.
 ///
 /// # Errors
 /// As [`switch_digits`], and those of `each`.
@@ -382,7 +383,7 @@ pub fn switch_limbs(
     range: Range<usize>,
     digits: &[Digit<'_>],
     key: [&[RnsPoly<Eval>]; 2],
-    mut each: impl FnMut(usize, &dyn Fn([&mut [u64]; 2])) -> Result<(), RnsError>,
+    mut each: impl FnMut(usize, &dyn Fn([&mut [u64]; 2], Added<'_>)) -> Result<(), RnsError>,
 ) -> Result<(), RnsError> {
     for half in key {
         if half.len() != digits.len() {
@@ -402,9 +403,10 @@ pub fn switch_limbs(
             let made = raised.chunks_exact(n * together).map(|limbs| &limbs[n * (i - first)..][..n]);
             let x: Vec<&[u64]> = digits.iter().zip(made).map(|(d, made)| d.limb(i, made)).collect();
             let [b, a] = key.map(|half| half.iter().map(|p| p.limb(i)).collect::<Vec<_>>());
-            each(i, &|outs| {
+            each(i, &|outs, added| {
                 assert!(outs.iter().all(|out| out.len() == n), "room for a limb");
-                k::inner(basis.isa(), outs.map(Out::new), &x, [&b, &a], &basis.moduli()[i]);
+                assert!(added.words.iter().all(|a| a.len() == n || a.is_empty()), "a limb or nothing");
+                sums::inner(basis.isa(), outs.map(Out::new), added, &x, [&b, &a], &basis.moduli()[i]);
             })?;
         }
     }

@@ -12,6 +12,8 @@ pub(super) struct Ifma;
 #[derive(Clone, Copy)]
 pub(super) struct Consts {
     q: __m512i,
+    /// `2^52 - q`: sums of low halves of products with it are differences modulo 2^52.
+    minus_q: __m512i,
     twice_q: __m512i,
     product_ratio: __m512i,
     word_ratio: __m512i,
@@ -54,6 +56,7 @@ impl Lanes for Ifma {
         unsafe {
             Consts {
                 q: Self::splat(m.q),
+                minus_q: Self::splat((1 << 52) - m.q),
                 twice_q: Self::splat(2 * m.q),
                 product_ratio: Self::splat(m.product_ratio),
                 word_ratio: Self::splat(m.word_ratio),
@@ -102,8 +105,7 @@ impl Lanes for Ifma {
             let high = _mm512_madd52hi_epu64(zero, a, b);
             let top = _mm512_or_si512(_mm512_srlv_epi64(low, m.right), _mm512_sllv_epi64(high, m.left));
             let estimate = _mm512_madd52hi_epu64(zero, top, m.product_ratio);
-            let multiple = _mm512_madd52lo_epu64(zero, estimate, m.q);
-            let rest = low_bits(_mm512_sub_epi64(low, multiple));
+            let rest = low_bits(_mm512_madd52lo_epu64(low, estimate, m.minus_q));
             fold(fold(rest, m.twice_q), m.q)
         }
     }
@@ -113,8 +115,7 @@ impl Lanes for Ifma {
             let zero = _mm512_setzero_si512();
             let estimate = _mm512_madd52hi_epu64(zero, a, f.high);
             let low = _mm512_madd52lo_epu64(zero, a, f.low);
-            let multiple = _mm512_madd52lo_epu64(zero, estimate, m.q);
-            fold(low_bits(_mm512_sub_epi64(low, multiple)), m.q)
+            fold(low_bits(_mm512_madd52lo_epu64(low, estimate, m.minus_q)), m.q)
         }
     }
     #[inline(always)]
@@ -162,9 +163,16 @@ impl Lanes for Ifma {
     #[inline(always)]
     unsafe fn acc_reduce(acc: Pair, m: Consts) -> __m512i {
         unsafe {
+            // Both halves less their multiples of q, each below 2 q, are one sum below 4 q, which is below 2^52.
+            let zero = _mm512_setzero_si512();
             let high = _mm512_add_epi64(acc.high, _mm512_srli_epi64::<52>(acc.low));
-            let low = Self::reduce(low_bits(acc.low), m);
-            Self::add(low, Self::mul_factor(high, m.high, m), m)
+            let multiples = _mm512_add_epi64(
+                _mm512_madd52hi_epu64(zero, high, m.high.high),
+                _mm512_madd52hi_epu64(zero, acc.low, m.word_ratio),
+            );
+            let sum = _mm512_madd52lo_epu64(acc.low, high, m.high.low);
+            let rest = low_bits(_mm512_madd52lo_epu64(sum, multiples, m.minus_q));
+            fold(fold(rest, m.twice_q), m.q)
         }
     }
     #[inline(always)]

@@ -8,7 +8,7 @@
 use super::avx2::Avx2;
 #[cfg(target_arch = "x86_64")]
 use super::ifma::Ifma;
-use super::lanes::{Lanes, Scalar, LAZY_TERMS};
+use super::lanes::{Lanes, Scalar};
 use super::modulus::{Factor, Modulus};
 #[cfg(target_family = "wasm")]
 use super::relaxed::Relaxed;
@@ -90,7 +90,7 @@ macro_rules! kernel {
 }
 
 /// The common length of slices.
-fn common(lengths: &[usize]) -> usize {
+pub(super) fn common(lengths: &[usize]) -> usize {
     debug_assert!(lengths.windows(2).all(|w| w[0] == w[1]), "{lengths:?}");
     lengths.iter().copied().min().unwrap_or(0)
 }
@@ -120,10 +120,10 @@ impl<'a> Out<'a> {
         Self { start: s.as_mut_ptr(), len: s.len(), life: std::marker::PhantomData }
     }
     #[inline(always)]
-    fn as_ptr(&self) -> *const u64 {
+    pub(super) fn as_ptr(&self) -> *const u64 {
         self.start
     }
-    fn len(&self) -> usize {
+    pub(super) fn len(&self) -> usize {
         self.len
     }
 }
@@ -340,123 +340,6 @@ kernel! { square_k<L>(i, out: [Out<'_>; 3], a: [&[u64]; 2], m: &Modulus) { let c
 dispatch! { /** `out = (a0^2, 2 a0 a1, a1^2)`. */
 square = square_k(out: [Out<'_>; 3], a: [&[u64]; 2], m: &Modulus)
 len common(&[out[0].len(), out[1].len(), out[2].len(), a[0].len(), a[1].len()]) }
-
-/// Vectors side by side in sums of many terms: a term's pointers and factor are loaded once for them, and their additions do not wait for each other.
-const SIDE: usize = 4;
-
-// SAFETY of callers: `from..to` lies within all slices, and the lanes' instruction set is there.
-#[inline(always)]
-unsafe fn inner_k<L: Lanes>(
-    from: usize,
-    to: usize,
-    out: [Out<'_>; 2],
-    x: &[&[u64]],
-    y: [&[&[u64]]; 2],
-    m: &Modulus,
-) {
-    // SAFETY: promised by the caller.
-    unsafe {
-        let blocks = (to - from) / (SIDE / 2 * L::WIDTH);
-        let rest = from + blocks * (SIDE / 2 * L::WIDTH);
-        inner_side::<L, { SIDE / 2 }>(from, rest, out, x, y, m);
-        inner_side::<L, 1>(rest, to, out, x, y, m);
-    }
-}
-
-// SAFETY of callers: as above, and the words are whole blocks of `S` vectors.
-#[inline(always)]
-unsafe fn inner_side<L: Lanes, const S: usize>(
-    from: usize,
-    to: usize,
-    out: [Out<'_>; 2],
-    x: &[&[u64]],
-    y: [&[&[u64]]; 2],
-    m: &Modulus,
-) {
-    // SAFETY: promised by the caller.
-    unsafe {
-        let c = L::modulus(m);
-        for i in (from..to).step_by(S * L::WIDTH) {
-            let mut sums = [[L::acc_zero(); S]; 2];
-            for d in 0..x.len() {
-                if d > 0 && d.is_multiple_of(LAZY_TERMS) {
-                    for s in sums.iter_mut().flatten() {
-                        *s = L::acc_of(L::acc_reduce(*s, c));
-                    }
-                }
-                for k in 0..S {
-                    let v = L::load(at!(x[d], i + k * L::WIDTH));
-                    for (sums, y) in sums.iter_mut().zip(y) {
-                        sums[k] = L::acc_mac(sums[k], v, L::load(at!(y[d], i + k * L::WIDTH)), c);
-                    }
-                }
-            }
-            for (out, sums) in out.iter().zip(sums) {
-                for (k, s) in sums.into_iter().enumerate() {
-                    L::store(at_mut!(out, i + k * L::WIDTH), L::acc_reduce(s, c));
-                }
-            }
-        }
-    }
-}
-dispatch! { /** `out_h = sum_d x_d y_hd`, reduced once every [`LAZY_TERMS`] terms. */
-inner = inner_k(out: [Out<'_>; 2], x: &[&[u64]], y: [&[&[u64]]; 2], m: &Modulus)
-len {
-    assert!(y.iter().all(|y| y.len() == x.len()), "inner product of lists of different lengths");
-    let n = common(&[out[0].len(), out[1].len()]);
-    x.iter().chain(y[0]).chain(y[1]).fold(n, |n, s| common(&[n, s.len()]))
-} }
-
-// SAFETY of callers: `from..to` lies within all slices, and the lanes' instruction set is there.
-#[inline(always)]
-unsafe fn combine_k<L: Lanes>(from: usize, to: usize, out: Out<'_>, x: &[&[u64]], w: &[u64], m: &Modulus) {
-    // SAFETY: promised by the caller.
-    unsafe {
-        let blocks = (to - from) / (SIDE * L::WIDTH);
-        let rest = from + blocks * (SIDE * L::WIDTH);
-        combine_side::<L, SIDE>(from, rest, out, x, w, m);
-        combine_side::<L, 1>(rest, to, out, x, w, m);
-    }
-}
-
-// SAFETY of callers: as above, and the words are whole blocks of `S` vectors.
-#[inline(always)]
-unsafe fn combine_side<L: Lanes, const S: usize>(
-    from: usize,
-    to: usize,
-    out: Out<'_>,
-    x: &[&[u64]],
-    w: &[u64],
-    m: &Modulus,
-) {
-    // SAFETY: promised by the caller.
-    unsafe {
-        let c = L::modulus(m);
-        for i in (from..to).step_by(S * L::WIDTH) {
-            let mut sums = [L::acc_zero(); S];
-            for d in 0..x.len() {
-                if d > 0 && d.is_multiple_of(LAZY_TERMS) {
-                    for s in &mut sums {
-                        *s = L::acc_of(L::acc_reduce(*s, c));
-                    }
-                }
-                let factor = L::splat(w[d]);
-                for (k, s) in sums.iter_mut().enumerate() {
-                    *s = L::acc_mac(*s, L::load(at!(x[d], i + k * L::WIDTH)), factor, c);
-                }
-            }
-            for (k, s) in sums.into_iter().enumerate() {
-                L::store(at_mut!(out, i + k * L::WIDTH), L::acc_reduce(s, c));
-            }
-        }
-    }
-}
-dispatch! { /** `out = sum_d w_d x_d` for words below 2^50 and residues w_d. */
-combine = combine_k(out: Out<'_>, x: &[&[u64]], w: &[u64], m: &Modulus)
-len {
-    assert_eq!(x.len(), w.len(), "combination of lists of different lengths");
-    x.iter().fold(out.len(), |n, s| common(&[n, s.len()]))
-} }
 
 kernel! { overflow_k<L>(i, out: Out<'_>, x: &[&[u64]], r: &[f64]) { } {
     let mut s = L::real_zero();

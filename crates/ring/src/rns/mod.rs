@@ -18,6 +18,7 @@ mod convert;
 mod error;
 #[cfg(target_arch = "x86_64")]
 mod ifma;
+#[macro_use]
 mod kernels;
 mod lanes;
 mod modulus;
@@ -29,6 +30,7 @@ mod poly;
 #[cfg(target_family = "wasm")]
 mod relaxed;
 mod sample;
+mod sums;
 
 pub use automorphism::Automorphism;
 pub use basis::RnsBasis;
@@ -39,6 +41,7 @@ pub use modulus::{Factor, Modulus, MAX_RNS_PRIME_BITS};
 pub use plain_sums::{PlainTerms, MOST_GAP, TILE};
 pub use poly::{Coef, Eval, Form, RnsPoly};
 pub use sample::{uniform_limb, uniform_limb_of, Draws};
+pub use sums::Added;
 
 #[cfg(test)]
 mod tests;

@@ -1,6 +1,7 @@
 //! Ring operations, limb by limb.
 
 use super::kernels::{self as k, Out};
+use super::sums::{self, Added, Repeats};
 use super::{Eval, Form, RnsBasis, RnsError, RnsPoly};
 use crate::Isa;
 use std::ops::Range;
@@ -288,7 +289,7 @@ impl RnsBasis {
             return Err(RnsError::Count { what: "slice", expected: out.len(), got: bad.len() });
         }
         let words: Vec<u64> = words.iter().map(|w| w % m.value()).collect();
-        k::combine(self.isa(), Out::new(out), x, &words, m);
+        sums::combine(self.isa(), Out::new(out), x, &words, m);
         if !constant.is_multiple_of(m.value()) {
             k::add_word(self.isa(), Out::new(out), constant % m.value(), m);
         }
@@ -317,12 +318,13 @@ impl RnsBasis {
         for i in range {
             let [first, second] = &mut out;
             let outs = [Out::new(first.limb_mut(i)), Out::new(second.limb_mut(i))];
-            k::inner(self.isa(), outs, &limbs(x, i), [&limbs(y[0], i), &limbs(y[1], i)], &self.moduli()[i]);
+            let y = [&*limbs(y[0], i), &*limbs(y[1], i)];
+            sums::inner(self.isa(), outs, Added::NOTHING, &limbs(x, i), y, &self.moduli()[i]);
         }
         Ok(out)
     }
 
-    /// `out_h = sum_d x_d y_hd`, h = 0, 1, on any residues modulo prime `i`, as [`Self::square_words`]; zero without a term.
+    /// `out_h = a_h + sum_d x_d y_hd`, h = 0, 1, on any residues modulo prime `i`, as [`Self::square_words`]; a is what is added, its factor reduced first.
     ///
     /// # Errors
     /// As [`Self::square_words`].
@@ -330,6 +332,7 @@ impl RnsBasis {
         &self,
         i: usize,
         out: [&mut [u64]; 2],
+        added: Added<'_>,
         x: &[&[u64]],
         y: [&[&[u64]]; 2],
     ) -> Result<(), RnsError> {
@@ -339,44 +342,76 @@ impl RnsBasis {
         if let Some(h) = y.iter().find(|h| h.len() != x.len()) {
             return Err(RnsError::Count { what: "inner product", expected: x.len(), got: h.len() });
         }
-        let lengths = x.iter().chain(y[0]).chain(y[1]).map(|s| s.len()).chain([out[1].len()]);
+        let some = added.words.iter().filter(|a| !a.is_empty());
+        let lengths = x.iter().chain(y[0]).chain(y[1]).chain(some).map(|s| s.len()).chain([out[1].len()]);
         if let Some(got) = lengths.into_iter().find(|l| *l != expected) {
             return Err(RnsError::Count { what: "slice", expected, got });
         }
-        if x.is_empty() {
-            out.into_iter().for_each(|o| o.fill(0));
-            return Ok(());
-        }
-        k::inner(self.isa(), out.map(Out::new), x, y, m);
+        let added = Added { factor: added.factor % m.value(), ..added };
+        sums::inner(self.isa(), out.map(Out::new), added, x, y, m);
         Ok(())
     }
 
-    /// `out += w a` on any residues modulo prime `i`, as [`Self::square_words`]; w is reduced first.
+    /// `out_h = sum_d x_d y_hd`, h = 0, 1, modulo prime `i`, for polynomials x_d in X^gap, on the words from `start` on of limbs y_hd; zero without a term. Of a limb of
+    /// x_d N / gap words are stored, which [`Self::unrepeated`] gives.
     ///
     /// # Errors
-    /// As [`Self::square_words`].
-    pub fn scale_add_words(&self, i: usize, out: &mut [u64], a: &[u64], w: u64) -> Result<(), RnsError> {
+    /// As [`Self::square_words`]; [`RnsError::Count`] for a gap of another kind, or for words that are not whole runs of 64.
+    pub fn inner_repeated(
+        &self,
+        i: usize,
+        out: [&mut [u64]; 2],
+        (gap, start): (usize, usize),
+        x: &[&[u64]],
+        y: [&[&[u64]]; 2],
+    ) -> Result<(), RnsError> {
         let m =
             self.moduli().get(i).ok_or(RnsError::Limbs { needed: i..i + 1, got: 0..self.moduli().len() })?;
-        if a.len() != out.len() {
-            return Err(RnsError::Count { what: "slice", expected: out.len(), got: a.len() });
+        let (len, end) = (out[0].len(), start.saturating_add(out[0].len()));
+        Self::repeats(gap)?;
+        let wrong = |what: &'static str, expected: usize, got: usize| {
+            if got == expected {
+                Ok(())
+            } else {
+                Err(RnsError::Count { what, expected, got })
+            }
+        };
+        wrong("slice", len, out[1].len())?;
+        wrong("run", 0, (start | len) % 64)?;
+        for h in y {
+            wrong("inner product", x.len(), h.len())?;
         }
-        k::factor_add(self.isa(), Out::new(out), a, m.factor(w % m.value()), m);
+        let stored = x.iter().map(|x| x.len().saturating_mul(gap));
+        if let Some(got) = y.iter().copied().flatten().map(|y| y.len()).chain(stored).find(|l| *l < end) {
+            return Err(RnsError::Count { what: "slice", expected: end, got });
+        }
+        sums::inner_repeated(self.isa(), out.map(Out::new), Repeats { gap, start }, x, y, m);
         Ok(())
     }
 
-    /// `out += a` modulo prime i.
+    fn repeats(gap: usize) -> Result<(), RnsError> {
+        let known = gap.is_power_of_two() && (gap <= 8 || gap >= 64);
+        if known {
+            Ok(())
+        } else {
+            Err(RnsError::Count { what: "gap", expected: 8, got: gap })
+        }
+    }
+
+    /// The words of limbs of a polynomial in X^gap that [`Self::inner_repeated`] reads: gap 1, 2, 4, 8, or a power of two from 64 on. Of every 64 slots `gap`
+    /// neighbouring rows of eight are equal, or all of `gap` slots (`crate::Ntt`: runs of 64 slots are transposed).
     ///
     /// # Errors
-    /// [`RnsError::Limbs`] for a prime that is not there, [`RnsError::Count`] for slices of different lengths.
-    pub fn add_words(&self, i: usize, out: &mut [u64], a: &[u64]) -> Result<(), RnsError> {
-        let m =
-            self.moduli().get(i).ok_or(RnsError::Limbs { needed: i..i + 1, got: 0..self.moduli().len() })?;
-        if a.len() != out.len() {
-            return Err(RnsError::Count { what: "slice", expected: out.len(), got: a.len() });
-        }
-        k::add(self.isa(), Out::new(out), a, m);
-        Ok(())
+    /// [`RnsError::Count`] for another gap; as [`Self::add_assign`].
+    pub fn unrepeated(&self, a: &RnsPoly<Eval>, gap: usize) -> Result<Vec<u64>, RnsError> {
+        self.check(a)?;
+        Self::repeats(gap)?;
+        let words = a.words();
+        Ok(match gap {
+            1 => words.to_vec(),
+            2..=8 => words.chunks_exact(8).step_by(gap).flatten().copied().collect(),
+            _ => words.iter().step_by(gap).copied().collect(),
+        })
     }
 
     /// `sum_d w_d x_d` over the primes at `range`, `words[d][i] = w_d mod q_i`, with few reductions.
@@ -402,7 +437,7 @@ impl RnsBasis {
             for (a, w) in at_limb.iter_mut().zip(words) {
                 *a = w[i] % m.value();
             }
-            k::combine(isa, out, &limbs(x, i), &at_limb, m);
+            sums::combine(isa, out, &limbs(x, i), &at_limb, m);
         })?;
         Ok(out)
     }

@@ -378,17 +378,13 @@ fn automorphisms_agree_in_both_forms_and_with_the_definition() {
             auto.mul_add_eval(&basis, &mut fused, &argument, &x).unwrap();
             basis.mul_add(&mut plain, &evaluated, &x).unwrap();
             assert!(fused == plain, "N={n} g={g}");
-            let (mut fused, mut plain) = (y.clone(), y.clone());
+            let (mut fused, mut plain) = (y.clone(), y);
             for i in 0..2 {
                 auto.add_words(&basis, i, fused.limb_mut(i), argument.limb(i)).unwrap();
-                basis.add_words(i, plain.limb_mut(i), evaluated.limb(i)).unwrap();
             }
+            basis.add_assign(&mut plain, &evaluated).unwrap();
             assert!(fused == plain, "N={n} g={g}");
-            let mut sum = y;
-            basis.add_assign(&mut sum, &evaluated).unwrap();
-            assert!(sum == plain, "N={n} g={g}");
             assert!(auto.add_words(&basis, 0, &mut [0], argument.limb(0)).is_err());
-            assert!(basis.add_words(3, &mut [0], &[0]).is_err());
         }
         assert_eq!(Automorphism::new(&basis, 2).err(), Some(RnsError::Exponent(2)));
     }

@@ -3,7 +3,7 @@
 use super::noise::independent_sum;
 use super::switching::{digit_ratio2, switch, switch_with};
 use super::{Ciphertext, CkksError, Evaluator, Level, RelinKey};
-use hushnet_ring::rns::{Eval, RnsPoly};
+use hushnet_ring::rns::{Added, Eval, RnsPoly};
 
 impl Evaluator {
     pub(super) fn pair<'a>(
@@ -119,13 +119,13 @@ impl Evaluator {
         let down = &self.params.0.descend_rescale[c.level.0 - 2];
         let product = &self.params.switching(c.level).product;
         // P is 0 modulo the special primes.
-        let raised = switch_with(&self.params, third, c.level, &key.key, |i, halves| {
-            for (half, own) in halves.into_iter().zip(&c.parts) {
-                if own.range().contains(&i) {
-                    basis.scale_add_words(i, half, own.limb(i), product[i])?;
-                }
+        let own = self.params.data_range(c.level);
+        let raised = switch_with(&self.params, third, c.level, &key.key, |i| {
+            if own.contains(&i) {
+                Added { words: [c.parts[0].limb(i), c.parts[1].limb(i)], factor: product[i] }
+            } else {
+                Added::NOTHING
             }
-            Ok(())
         })?;
         let parts = down.divide_each(basis, raised.each_ref())?.into();
         let noise = self.params.noise();

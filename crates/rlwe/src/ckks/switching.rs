@@ -2,7 +2,7 @@
 
 use super::ciphertext::Seed;
 use super::{CkksError, CkksParams, Level};
-use hushnet_ring::rns::{switch_limbs, Automorphism, Coef, Digit, Eval, RnsError, RnsPoly};
+use hushnet_ring::rns::{switch_limbs, Added, Automorphism, Coef, Digit, Eval, RnsError, RnsPoly};
 use std::collections::BTreeMap;
 
 /// An automorphism of the slots.
@@ -227,24 +227,24 @@ pub(super) fn switch(
     level: Level,
     key: &SwitchingKey,
 ) -> Result<[RnsPoly<Eval>; 2], CkksError> {
-    switch_with(params, c, level, key, |_, _| Ok(()))
+    switch_with(params, c, level, key, |_| Added::NOTHING)
 }
 
-/// [`switch`], and what `then` makes of both limbs modulo a prime while they are in the cache.
-pub(super) fn switch_with(
+/// [`switch`], and what is `added` modulo each prime.
+pub(super) fn switch_with<'a>(
     params: &CkksParams,
     c: &RnsPoly<Eval>,
     level: Level,
     key: &SwitchingKey,
-    mut then: impl FnMut(usize, [&mut [u64]; 2]) -> Result<(), RnsError>,
+    added: impl Fn(usize) -> Added<'a>,
 ) -> Result<[RnsPoly<Eval>; 2], CkksError> {
     // Every limb is written below.
     let any = || params.basis().fill_with(params.extended_range(level), |_, _| Ok::<(), RnsError>(()));
     let mut out = [any()?, any()?];
     let [low, high] = &mut out;
     switch_each(params, c, level, key, |i, sum| {
-        sum([low.limb_mut(i), high.limb_mut(i)]);
-        then(i, [low.limb_mut(i), high.limb_mut(i)])
+        sum([low.limb_mut(i), high.limb_mut(i)], added(i));
+        Ok(())
     })?;
     Ok(out)
 }
@@ -255,7 +255,7 @@ pub(super) fn switch_each(
     c: &RnsPoly<Eval>,
     level: Level,
     key: &SwitchingKey,
-    each: impl FnMut(usize, &dyn Fn([&mut [u64]; 2])) -> Result<(), RnsError>,
+    each: impl FnMut(usize, &dyn Fn([&mut [u64]; 2], Added<'_>)) -> Result<(), RnsError>,
 ) -> Result<(), CkksError> {
     #[cfg(test)]
     counted::SWITCHES.set(counted::SWITCHES.get() + 1);
@@ -286,18 +286,19 @@ pub(super) fn apply(
     Ok(basis.inner_products(range, &x, [&b, &a])?)
 }
 
-/// [`apply`] at prime i alone: `x` are the digits' limbs there.
+/// [`apply`] at prime i alone, with something `added`: `x` are the digits' limbs there.
 pub(super) fn apply_limb(
     params: &CkksParams,
     i: usize,
     x: &[&[u64]],
     key: &SwitchingKey,
+    added: Added<'_>,
     out: &mut [Vec<u64>; 2],
 ) -> Result<(), CkksError> {
     let b: Vec<&[u64]> = key.b.iter().take(x.len()).map(|p| p.limb(i)).collect();
     let a: Vec<&[u64]> = key.a.iter().take(x.len()).map(|p| p.limb(i)).collect();
     let [low, high] = out;
-    Ok(params.basis().inner_words(i, [low, high], x, [&b, &a])?)
+    Ok(params.basis().inner_words(i, [low, high], added, x, [&b, &a])?)
 }
 
 /// `sum_d Q_d^2` over the digits in use at a level, divided by P'^2, P' the product of the special primes that it uses.

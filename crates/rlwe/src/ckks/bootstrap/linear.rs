@@ -13,72 +13,24 @@ use super::super::{
 };
 use super::dft::{scaled, Factor};
 use crate::ckks::noise::independent_sum;
-use hushnet_ring::rns::{Digit, Eval, RnsError, RnsPoly};
+use hushnet_ring::rns::{Added, Digit, Eval, RnsError, RnsPoly};
 use std::collections::BTreeMap;
 
-/// Words of a limb that are worked on at a time.
-const TILE: usize = 4096;
+/// Words of a limb that are worked on at a time: of all baby steps they stay in the second cache for all giant steps.
+const TILE: usize = 512;
 
 /// Limbs of the digits that are raised at a time.
-const GROUP: usize = 4;
+const GROUP: usize = 8;
 
-/// A polynomial in X^gap in evaluation form: N / gap different words a limb.
+/// A polynomial in X^gap in evaluation form: N / gap words a limb ([`hushnet_ring::rns::RnsBasis::unrepeated`]).
 struct Periodic {
-    gap: usize,
     words: Vec<u64>,
 }
 
-/// Word i of 64 neighbours is value `order(i) / gap` of those that they have (`hushnet_ring::Ntt`: runs of 64 slots are transposed).
-fn order(i: usize) -> usize {
-    i % 8 * 8 + i / 8
-}
-
 impl Periodic {
-    fn new(poly: &RnsPoly<Eval>, gap: usize) -> Self {
-        let words = match gap {
-            1 => poly.words().to_vec(),
-            2..=32 => poly
-                .words()
-                .chunks_exact(64)
-                .flat_map(|run| (0..64 / gap).map(move |v| run[order(v * gap)]))
-                .collect(),
-            _ => poly.words().iter().step_by(gap).copied().collect(),
-        };
-        Self { gap, words }
-    }
-
-    /// As many words as `room` has of limb number `limb` (of those stored) from `start`: those that are stored, or written out in `room`.
-    fn words<'a>(&'a self, limb: usize, n: usize, start: usize, room: &'a mut [u64]) -> &'a [u64] {
-        if self.gap == 1 {
-            return &self.words[limb * n + start..][..room.len()];
-        }
-        self.expand(limb, n, start, room);
-        room
-    }
-
-    /// The words of limb number `limb` (of those stored) from `start`, into `out`.
-    fn expand(&self, limb: usize, n: usize, start: usize, out: &mut [u64]) {
-        let gap = self.gap;
-        let own = &self.words[limb * (n / gap)..(limb + 1) * (n / gap)];
-        match gap {
-            1 => out.copy_from_slice(&own[start..start + out.len()]),
-            2..=32 => {
-                let values = own[start / gap..].chunks_exact(64 / gap);
-                // Rows of eight that are equal.
-                let rows = gap.min(8);
-                for (run, values) in out.chunks_exact_mut(64).zip(values) {
-                    for (r, equal) in run.chunks_exact_mut(8 * rows).enumerate() {
-                        let row: [u64; 8] = std::array::from_fn(|c| values[(8 * c + r * rows) / gap]);
-                        equal.chunks_exact_mut(8).for_each(|to| to.copy_from_slice(&row));
-                    }
-                }
-            }
-            _ => {
-                for (at, w) in out.chunks_mut(gap.min(TILE)).enumerate() {
-                    w.fill(own[(start + at * gap.min(TILE)) / gap]);
-                }
-            }
-        }
+    /// The words of limb number `limb` of those stored.
+    fn limb(&self, limb: usize, length: usize) -> &[u64] {
+        &self.words[limb * length..][..length]
     }
 }
 
@@ -101,7 +53,8 @@ impl Steps {
         // The last matrix reaches round: offsets count modulo n.
         let round = stride << radix == n;
         let count = if round { 1usize << radix } else { 2 << radix };
-        let babies = 1usize << count.ilog2().div_ceil(2);
+        // A giant step takes as long as four baby steps. Of a small matrix the keys of more baby steps are few.
+        let babies = if count == 16 { 8 } else { 1usize << count.ilog2().div_ceil(2) };
         let first = if round { 0 } else { 1 - (1 << radix) };
         Self { stride, babies, giants: count.div_ceil(babies), first }
     }
@@ -132,6 +85,7 @@ pub(super) struct Shape {
 /// A matrix, encoded at the level that it is applied at.
 pub(super) struct Stage {
     pub(super) shape: Shape,
+    gap: usize,
     /// `[g][j]`.
     entries: Vec<Vec<Option<Periodic>>>,
 }
@@ -160,12 +114,13 @@ impl Source<'_> {
         self.adjust.turned + self.steps.first * self.steps.stride as i64
     }
 
-    /// g where the stored polynomials are such in X^g.
+    /// g where the polynomials are stored as such in X^g.
     fn gap(&self, params: &CkksParams) -> usize {
-        if params.ring_degree() < 64 {
-            1
-        } else {
-            params.slots() / self.factor.period
+        match params.slots() / self.factor.period {
+            _ if params.ring_degree() < 64 => 1,
+            // Within 64 slots there are rows of eight words, of which one may stand for all.
+            9..64 => 8,
+            gap => gap,
         }
     }
 
@@ -254,13 +209,13 @@ impl Stage {
                 None => None,
                 Some((values, bound)) => {
                     let plain = encoder.encode_complex_raised(values, EncodeAt { level, scale, bound })?;
-                    Some(Periodic::new(&plain.poly, gap))
+                    Some(Periodic { words: params.basis().unrepeated(&plain.poly, gap)? })
                 }
             };
             entries[g].push(encoded);
             Ok(())
         })?;
-        Ok(Self { shape, entries })
+        Ok(Self { shape, gap, entries })
     }
 
     /// Bytes of the encoded entries.
@@ -301,8 +256,7 @@ impl Stage {
             // Prime by prime, so that what is switched is turned and added while it is in the cache.
             switch_each(params, &cut, level, &key.key, |i, sum| {
                 let [x, y] = &mut limbs;
-                sum([x, y]);
-                basis.add_words(i, x, before.limb(i))?;
+                sum([x, y], Added { words: [before.limb(i), &[]], factor: 1 });
                 key.map.add_words(basis, i, low.limb_mut(i), x)?;
                 key.map.add_words(basis, i, high.limb_mut(i), y)
             })?;
@@ -359,24 +313,19 @@ impl Stage {
                     let made = raised.chunks_exact(n * GROUP).map(|limbs| &limbs[n * (i - first)..][..n]);
                     let x: Vec<&[u64]> = digits.iter().zip(made).map(|(d, made)| d.limb(i, made)).collect();
                     // P is 0 modulo the special primes.
-                    let lifted = |part: &RnsPoly<Eval>, out: &mut [u64]| {
-                        if part.range().contains(&i) {
-                            basis.scale_add_words(i, out, part.limb(i), params.switching(c.level).product[i])
-                        } else {
-                            Ok(())
-                        }
-                    };
+                    let factor = params.switching(c.level).product[i];
                     for (half, part) in [c0, c1].into_iter().enumerate() {
                         let own = babies.limb_mut(0, half);
-                        own.fill(0);
-                        lifted(part, own)?;
-                    }
-                    for (j, key) in turns.iter().enumerate() {
-                        apply_limb(params, i, &x, &key.key, &mut raw)?;
-                        // What was lifted for the turn by nothing.
-                        if c0.range().contains(&i) {
-                            basis.add_words(i, &mut raw[0], babies.limb(0, 0))?;
+                        if part.range().contains(&i) {
+                            basis.combine_words(i, own, &[part.limb(i)], &[factor], 0)?;
+                        } else {
+                            own.fill(0);
                         }
+                    }
+                    let low = if c0.range().contains(&i) { c0.limb(i) } else { &[] };
+                    for (j, key) in turns.iter().enumerate() {
+                        let added = Added { words: [low, &[]], factor };
+                        apply_limb(params, i, &x, &key.key, added, &mut raw)?;
                         for (half, raw) in raw.iter().enumerate() {
                             key.map.apply_words(raw, babies.limb_mut(j + 1, half))?;
                         }
@@ -401,22 +350,24 @@ impl Stage {
     ) -> Result<(), CkksError> {
         let (basis, n) = (params.basis(), params.ring_degree());
         let stored = i - params.extended_range(self.shape.level).start;
+        let terms = self.entries.iter().map(|row| {
+            let there = || row.iter().enumerate().filter_map(|(j, entry)| Some((j, entry.as_ref()?)));
+            let x: Vec<&[u64]> = there().map(|(_, entry)| entry.limb(stored, n / self.gap)).collect();
+            (x, [0, 1].map(|half| there().map(|(j, _)| babies.limb(j, half)).collect::<Vec<&[u64]>>()))
+        });
+        let rows: Vec<_> = terms.collect();
         let tile = TILE.min(n);
-        let mut expanded = vec![0u64; tile * self.shape.steps.babies];
         for start in (0..n).step_by(tile) {
-            for (row, [low, high]) in self.entries.iter().zip(&mut *out) {
-                let (mut x, mut y) = (Vec::with_capacity(row.len()), [Vec::new(), Vec::new()]);
-                for ((j, entry), words) in row.iter().enumerate().zip(expanded.chunks_exact_mut(tile)) {
-                    if let Some(p) = entry {
-                        x.push(p.words(stored, n, start, words));
-                        for (half, y) in y.iter_mut().enumerate() {
-                            y.push(&babies.limb(j, half)[start..start + tile]);
-                        }
-                    }
-                }
+            for ((x, y), [low, high]) in rows.iter().zip(&mut *out) {
                 let sums =
                     [&mut low.limb_mut(i)[start..start + tile], &mut high.limb_mut(i)[start..start + tile]];
-                basis.inner_words(i, sums, &x, [&y[0], &y[1]])?;
+                if n < 64 {
+                    let y =
+                        y.each_ref().map(|y| y.iter().map(|y| &y[start..start + tile]).collect::<Vec<_>>());
+                    basis.inner_words(i, sums, Added::NOTHING, x, [&y[0], &y[1]])?;
+                } else {
+                    basis.inner_repeated(i, sums, (self.gap, start), x, [&y[0], &y[1]])?;
+                }
             }
         }
         Ok(())
@@ -453,34 +404,4 @@ pub(super) fn rotations(stages: &[(Steps, Level)]) -> BTreeMap<i64, Level> {
         }
     }
     out
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use hushnet_ring::rns::RnsBasis;
-
-    #[test]
-    fn polynomials_of_few_values_come_back_whole() {
-        let n = 256;
-        let basis = RnsBasis::new(n, &[1_073_738_753, 12289]).unwrap();
-        for gap in [1, 2, 8, 32, 64, 128, 256] {
-            let mut words = vec![0u64; n];
-            for (k, w) in words.iter_mut().enumerate().step_by(gap) {
-                *w = (k * k + 5) as u64;
-            }
-            let poly = basis.forward(basis.from_signed(&words, 0..2).unwrap()).unwrap();
-            let stored = Periodic::new(&poly, gap);
-            assert_eq!(stored.words.len(), 2 * n / gap);
-            for limb in 0..2 {
-                for tile in [64, n] {
-                    let mut out = vec![0; n];
-                    for start in (0..n).step_by(tile) {
-                        stored.expand(limb, n, start, &mut out[start..start + tile]);
-                    }
-                    assert_eq!(out, poly.limb(limb), "gap {gap}");
-                }
-            }
-        }
-    }
 }
