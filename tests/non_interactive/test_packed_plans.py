@@ -15,6 +15,7 @@ from hushnet import _native, frontend, passes
 from hushnet.cli.main import app
 from hushnet.errors import LimitError, PlanError
 from hushnet.planner import read, validate
+from hushnet.planner.few_images import price
 from hushnet.planner.non_interactive import Network
 from hushnet.reference.non_interactive import run as reference_run
 from hypothesis import HealthCheck, given, settings
@@ -56,6 +57,33 @@ def dense(outputs: int = 3) -> onnx.ModelProto:
 def allowed(model: hushnet.Model, truth: np.ndarray) -> float:
     """The plan's expected error, and what ONNX Runtime rounds (binary32)."""
     return model.plan.predicted["max_error"] + 1e-4 * max(1.0, float(np.abs(truth).max()))
+
+
+@pytest.mark.parametrize(
+    ("inputs", "hidden", "batch", "engine"), [(64, 32, 32, "packed"), (30, 23, 64, "batch"), (64, 32, 2000, "batch")]
+)
+def test_the_engine_of_a_batch_is_the_one_with_the_lower_price(
+    inputs: int, hidden: int, batch: int, engine: str
+) -> None:
+    """Neither is always taken: keys of the one are bytes too."""
+    net = Random((1, 1, inputs), 3)
+    net.dense(hidden)
+    net.activation("square")
+    net.dense(10)
+    model = net.model()
+    x = images(model, 100, 7)
+    options = {"trust": "non-interactive", "batch": batch, "calibration": x}
+    plans = {made: hushnet.compile(model, engine=made, **options).plan for made in ("batch", "packed")}
+    taken = hushnet.compile(model, **options)
+    assert taken.plan.document["engine"] == engine
+    assert taken.plan.predicted["seconds"] == plans[engine].predicted["seconds"]
+    if batch < 100:
+        other = plans[{"batch": "packed", "packed": "batch"}[engine]]
+        assert price(taken.plan.predicted) < price(other.predicted)
+        got = hushnet.run(taken, x[:batch]).output
+        assert np.abs(got - answer(model, x[:batch])).max() <= taken.plan.predicted["max_error"] + 1e-4
+    # choices that only one of them has
+    assert hushnet.compile(model, weight_bits=8, **options).plan.document["engine"] == "batch"
 
 
 @pytest.mark.parametrize("hide", [False, True])

@@ -30,8 +30,8 @@ _GIB = ("GiB", GIB)
 _ENGINE = Option(
     "'batch' has one feature of many images in a ciphertext. 'packed' has many features of one image in it, "
     "for few images (client-aided plans: method `coefficients`). 'auto' takes what the planner expects to be "
-    "cheaper for the batch (non-interactive plans: 'packed' for a batch of 1, and where a network is deeper than "
-    "levels are).",
+    "cheaper for the batch (non-interactive plans: 'packed' for a batch of 1, where a network is deeper than "
+    "levels are, and where the images of a network of dense layers fit side by side and that is cheaper).",
     flag="--engine",
 )
 
@@ -390,6 +390,10 @@ class NonInteractive(Options):
             flag="--bootstrap",
         ),
     ] = "auto"
+
+    def batch_only(self) -> bool:
+        """Whether something is asked for that only the batch engine has."""
+        return self.weight_bits is not None or not self.lazy or self.packing != "auto"
 
 
 KINDS: dict[str, type[Options]] = {

@@ -33,7 +33,7 @@ def together(batch: int) -> int:
 
 def bytes_sent(predicted: dict[str, Any]) -> int:
     """Bytes of a whole run both ways, set-up included."""
-    return predicted["bytes_up"] + predicted["bytes_down"] + predicted["setup_bytes_down"]
+    return sum(predicted.get(which, 0) for which in ("bytes_up", "bytes_down", "setup_bytes_up", "setup_bytes_down"))
 
 
 def price(predicted: dict[str, Any]) -> float:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import math
 from dataclasses import replace
@@ -15,9 +16,10 @@ from ...graph import Graph
 from ...options import NonInteractive
 from ...plan import Plan, PlanError
 from ...reference.float import evaluate
+from ..few_images import price
 from ..inputs import scale_inputs
 from ..jumps import jumps, sides, watched
-from ..precision import cheapest, state
+from ..precision import cheapest, shortfalls, state
 from ..quality import growing, measure, places, said, squashed, steep
 from ..read import validate
 from ..tail import stated, tails, watched_heads
@@ -28,7 +30,7 @@ from .cost import client_bytes, predicted_seconds
 from .network import Images, Network
 from .noise import TAIL
 from .outputs import output_errors
-from .packed import compile_packed
+from .packed import compile_packed, side_by_side
 from .schedule import Cipher, Schedule, Stage
 from .search import SEEN_FACTOR, Planner
 from .steps import Array, Polynomial
@@ -64,8 +66,8 @@ def compile_batch(
         graph = replaced.graph
     beside = _beside(graph, samples, classes)
 
-    def planned(packed: bool) -> Plan:
-        network = Network.from_graph(
+    def folded(packed: bool) -> Network:
+        return Network.from_graph(
             graph,
             calibration=images,
             input_range=settings.input_range,
@@ -75,6 +77,8 @@ def compile_batch(
             merge="always" if packed and settings.merge == "auto" else settings.merge,
             clamp=settings.clamp,
         )
+
+    def planned(packed: bool, network: Network) -> Plan:
         planner = None if packed else Planner(network, settings, images, batch)
 
         def make(more: int) -> Plan:
@@ -91,19 +95,30 @@ def compile_batch(
         return make(*AIMS[0]) if once else cheapest(make, AIMS, settings.precision_bits)
 
     if settings.engine != "auto":
-        return planned(settings.engine == "packed")
+        packed = settings.engine == "packed"
+        return planned(packed, folded(packed))
     if batch == 1 or settings.bootstrap == "always":
-        return planned(True)
+        return planned(True, folded(True))
+    network = folded(False)
     try:
-        return planned(False)
+        plan = planned(False, network)
     except LimitError as error:
         # Deeper than levels: the other engine goes on by bootstraps.
         if error.what != "modulus" or settings.bootstrap == "never":
             raise
         try:
-            return planned(True)
+            return planned(True, folded(True))
         except PlanError:
             raise error from None
+    # One block of images side by side is a short message where the batch engine sends a ciphertext a feature.
+    if not settings.batch_only() and side_by_side(network, batch) == batch:
+        with contextlib.suppress(PlanError):
+            return min(
+                plan,
+                planned(True, folded(True)),
+                key=lambda made: (len(shortfalls(made.predicted)), price(made.predicted)),
+            )
+    return plan
 
 
 def _beside(graph: Graph, samples: dict[str, Array] | None, classes: tuple[str, ...]) -> int:

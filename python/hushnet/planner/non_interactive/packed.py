@@ -41,7 +41,7 @@ def compile_packed(
     Raises:
         PlanError: no secure parameters carry the network (with layers and levels), or more memory than allowed.
     """
-    if settings.weight_bits is not None or settings.packing != "auto" or not settings.lazy:
+    if settings.batch_only():
         raise PlanError(
             "weight_bits, packing and lazy are choices of the batch engine; leave them out for one image, or give "
             "engine='batch'"
