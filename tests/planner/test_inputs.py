@@ -46,16 +46,21 @@ def share(graph: Graph, x: np.ndarray, got: np.ndarray) -> float:
     return float(np.abs(got - want).max() / np.ptp(want))
 
 
+BATCH_ENGINE = {"non-interactive": {"engine": "batch"}}
+
+
 @pytest.mark.parametrize("off", [0.0, 60.0])
 @pytest.mark.parametrize("trust", TRUST)
 def test_features_of_different_size_keep_their_precision_under_encryption(trust: str, off: float) -> None:
     x, deviation, mean = table(3, 120, off=off)
     graph = standardised(deviation, mean, 5, "square" if trust == "non-interactive" else "relu")
-    plan = compile(graph, trust=trust, calibration=x[:80], batch=40)
+    # of the packed engine, layers have scales of their own
+    options = {"trust": trust, "calibration": x[:80], "batch": 40} | BATCH_ENGINE.get(trust, {})
+    plan = compile(graph, **options)
     outputs = run_encrypted(Model(plan), x[80:], transport="pipe").output
     assert share(graph, x[80:], outputs) < 0.02
     try:
-        without = compile(graph, trust=trust, calibration=x[:80], batch=40, input_scales=False)
+        without = compile(graph, input_scales=False, **options)
     except PlanError:
         return  # errors so large that no range holds them
     assert without.predicted["seen_error"] > 0.1 * np.ptp(evaluate(graph, {"x": x})[graph.outputs[0]])

@@ -31,7 +31,8 @@ _ENGINE = Option(
     "'batch' has one feature of many images in a ciphertext. 'packed' has many features of one image in it, "
     "for few images (client-aided plans: method `coefficients`). 'auto' takes what the planner expects to be "
     "cheaper for the batch (non-interactive plans: 'packed' for a batch of 1, where a network is deeper than "
-    "levels are, and where the images of a network of dense layers fit side by side and that is cheaper).",
+    "levels are, and where up to 128 images of a network of dense layers fit side by side and that is cheaper; not "
+    "with hidden weights, on which prices depend).",
     flag="--engine",
 )
 

@@ -21,14 +21,14 @@ const SIDE: usize = 4;
 /// What two sums begin with: a factor (a residue) times residues for each, or nothing where there are no words.
 #[derive(Clone, Copy)]
 pub struct Added<'a> {
-    /// Words for either sum.
+    /// Residues for either sum, as many as it has words, or none.
     pub words: [&'a [u64]; 2],
-    /// What they are multiplied by.
+    /// What both are multiplied by, a residue.
     pub factor: u64,
 }
 
 impl Added<'_> {
-    /// Nothing.
+    /// No words for either sum, which then begin with zero.
     pub const NOTHING: Self = Self { words: [&[], &[]], factor: 0 };
 }
 

@@ -41,6 +41,8 @@ JUDGED = 1024
 # bits that are aimed at beyond those asked for, where calibration data shows that a plan falls short of these, or that
 # its labels do not stay; not where polynomials stand for activations, whose error no bits take away
 AIMS = ((0,), (1,), (2,), (4,), (6,), (9,))
+# most images for which the other engine is looked at: batches are what this one is made for
+FEW = 128
 
 
 def compile_batch(
@@ -110,8 +112,10 @@ def compile_batch(
             return planned(True, folded(True))
         except PlanError:
             raise error from None
-    # One block of images side by side is a short message where the batch engine sends a ciphertext a feature.
-    if not settings.batch_only() and side_by_side(network, batch) == batch:
+    # One block of images side by side is a short message where the batch engine sends a ciphertext a feature. Prices
+    # depend on scales, and so on weights: where these are hidden, the choice may not.
+    few = batch <= FEW and side_by_side(network, batch) == batch
+    if few and not (settings.batch_only() or settings.hide_weights):
         with contextlib.suppress(PlanError):
             return min(
                 plan,
