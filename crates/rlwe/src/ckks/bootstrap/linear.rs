@@ -53,8 +53,7 @@ impl Steps {
         // The last matrix reaches round: offsets count modulo n.
         let round = stride << radix == n;
         let count = if round { 1usize << radix } else { 2 << radix };
-        // A giant step takes as long as four baby steps. Of a small matrix the keys of more baby steps are few.
-        let babies = if count == 16 { 8 } else { 1usize << count.ilog2().div_ceil(2) };
+        let babies = 1usize << count.ilog2().div_ceil(2);
         let first = if round { 0 } else { 1 - (1 << radix) };
         Self { stride, babies, giants: count.div_ceil(babies), first }
     }
