@@ -18,6 +18,53 @@ use crate::Isa;
 /// Vectors side by side in sums of many terms: a term's pointers and factor are loaded once for them, and their additions do not wait for each other.
 const SIDE: usize = 4;
 
+/// Vectors k = 0 .. S of both sums: `begin` and the products of what `load` gives of x and of the words of y from `from + k step` on, into `out` from `at + k step`
+/// on. `places` are at, from, step.
+// SAFETY of callers: `out` and all of y reach as far, `load` has its words, and the lanes' instruction set is there.
+#[inline(always)]
+unsafe fn block<L: Lanes, const S: usize>(
+    (at, from, step): (usize, usize, usize),
+    out: [Out<'_>; 2],
+    begin: [[L::Acc; S]; 2],
+    load: impl Fn(&[u64], usize) -> L::Words,
+    x: &[&[u64]],
+    y: [&[&[u64]]; 2],
+    c: L::Mod,
+) {
+    // SAFETY: promised by the caller.
+    unsafe {
+        let (mut sums, terms) = (begin, x.len());
+        // What they begin with is one of the terms.
+        let (mut d, mut end) = (0, terms.min(LAZY_TERMS - 1));
+        loop {
+            while d < end {
+                for k in 0..S {
+                    let v = load(x.get_unchecked(d), k);
+                    for h in 0..2 {
+                        let w = L::load(at!(y[h].get_unchecked(d), from + k * step));
+                        sums[h][k] = L::acc_mac(sums[h][k], v, w, c);
+                    }
+                }
+                d += 1;
+            }
+            if d == terms {
+                break;
+            }
+            for h in 0..2 {
+                for k in 0..S {
+                    sums[h][k] = L::acc_of(L::acc_reduce(sums[h][k], c));
+                }
+            }
+            end = terms.min(d + LAZY_TERMS);
+        }
+        for h in 0..2 {
+            for k in 0..S {
+                L::store(at_mut!(out[h], at + k * step), L::acc_reduce(sums[h][k], c));
+            }
+        }
+    }
+}
+
 /// What two sums begin with: a factor (a residue) times residues for each, or nothing where there are no words.
 #[derive(Clone, Copy)]
 pub struct Added<'a> {
@@ -66,7 +113,7 @@ unsafe fn inner_side<L: Lanes, const S: usize>(
     // SAFETY: promised by the caller.
     unsafe {
         let c = L::modulus(m);
-        let (terms, factor) = (x.len(), L::splat(added.factor));
+        let factor = L::splat(added.factor);
         for i in (from..to).step_by(S * L::WIDTH) {
             let mut sums = [[L::acc_zero(); S]; 2];
             for h in 0..2 {
@@ -77,34 +124,8 @@ unsafe fn inner_side<L: Lanes, const S: usize>(
                     }
                 }
             }
-            // What they begin with is one of the terms.
-            let (mut d, mut end) = (0, terms.min(LAZY_TERMS - 1));
-            loop {
-                while d < end {
-                    for k in 0..S {
-                        let v = L::load(at!(x.get_unchecked(d), i + k * L::WIDTH));
-                        for h in 0..2 {
-                            let w = L::load(at!(y[h].get_unchecked(d), i + k * L::WIDTH));
-                            sums[h][k] = L::acc_mac(sums[h][k], v, w, c);
-                        }
-                    }
-                    d += 1;
-                }
-                if d == terms {
-                    break;
-                }
-                for h in 0..2 {
-                    for k in 0..S {
-                        sums[h][k] = L::acc_of(L::acc_reduce(sums[h][k], c));
-                    }
-                }
-                end = terms.min(d + LAZY_TERMS);
-            }
-            for h in 0..2 {
-                for k in 0..S {
-                    L::store(at_mut!(out[h], i + k * L::WIDTH), L::acc_reduce(sums[h][k], c));
-                }
-            }
+            let load = |x: &[u64], k: usize| L::load(at!(x, i + k * L::WIDTH));
+            block::<L, S>((i, i, L::WIDTH), out, sums, load, x, y, c);
         }
     }
 }
@@ -144,6 +165,8 @@ unsafe fn inner_repeated_k<L: Lanes>(
     m: &Modulus,
 ) {
     let Repeats { gap, start } = repeats;
+    // SAFETY: promised by the caller.
+    let (c, zero) = unsafe { (L::modulus(m), [[L::acc_zero(); SIDE]; 2]) };
     for run in (from..to).step_by(RUN) {
         for column in (0..ROW).step_by(L::WIDTH) {
             for first in (0..ROW).step_by(SIDE) {
@@ -154,11 +177,11 @@ unsafe fn inner_repeated_k<L: Lanes>(
                         let stored = (start + run) / gap + column;
                         let at: [usize; SIDE] = std::array::from_fn(|k| stored + (first + k) / gap * ROW);
                         let load = |x: &[u64], k: usize| L::load(at!(x, at[k]));
-                        rows::<L>(i, start, out, load, x, y, m);
+                        block::<L, SIDE>((i, start + i, ROW), out, zero, load, x, y, c);
                     } else {
                         let stored = (start + run) / gap;
                         let load = |x: &[u64], _: usize| L::splat(*x.get_unchecked(stored));
-                        rows::<L>(i, start, out, load, x, y, m);
+                        block::<L, SIDE>((i, start + i, ROW), out, zero, load, x, y, c);
                     }
                 }
             }
@@ -166,50 +189,6 @@ unsafe fn inner_repeated_k<L: Lanes>(
     }
 }
 
-// SAFETY of callers: as above; `load` gives the words of x for row k.
-#[inline(always)]
-unsafe fn rows<L: Lanes>(
-    i: usize,
-    start: usize,
-    out: [Out<'_>; 2],
-    load: impl Fn(&[u64], usize) -> L::Words,
-    x: &[&[u64]],
-    y: [&[&[u64]]; 2],
-    m: &Modulus,
-) {
-    // SAFETY: promised by the caller.
-    unsafe {
-        let (c, terms) = (L::modulus(m), x.len());
-        let mut sums = [[L::acc_zero(); SIDE]; 2];
-        let (mut d, mut end) = (0, terms.min(LAZY_TERMS));
-        loop {
-            while d < end {
-                for k in 0..SIDE {
-                    let v = load(x.get_unchecked(d), k);
-                    for h in 0..2 {
-                        let w = L::load(at!(y[h].get_unchecked(d), start + i + k * ROW));
-                        sums[h][k] = L::acc_mac(sums[h][k], v, w, c);
-                    }
-                }
-                d += 1;
-            }
-            if d == terms {
-                break;
-            }
-            for h in 0..2 {
-                for k in 0..SIDE {
-                    sums[h][k] = L::acc_of(L::acc_reduce(sums[h][k], c));
-                }
-            }
-            end = terms.min(d + LAZY_TERMS);
-        }
-        for h in 0..2 {
-            for k in 0..SIDE {
-                L::store(at_mut!(out[h], i + k * ROW), L::acc_reduce(sums[h][k], c));
-            }
-        }
-    }
-}
 dispatch! { /** `out_h = sum_d x_d y_hd` as [`inner`], x_d polynomials in X^gap of which few words are stored. */
 inner_repeated = inner_repeated_k(out: [Out<'_>; 2], repeats: Repeats, x: &[&[u64]], y: [&[&[u64]]; 2], m: &Modulus)
 len {
