@@ -3,7 +3,8 @@
 Errors are against the network as it was given, in binary64: roundings count, and polynomials in the place of
 activations. A row is one image.
 
-- ``expected_error``: mean over rows of a row's largest error.
+- ``expected_error``: mean over rows of a row's largest error; noise that the planned run does not draw counts
+  (:func:`largest_of`).
 - ``max_error``: what 999 rows of 1000 that keep to their ranges stay below (:func:`likely`).
 
 An output that is a softmax or a sigmoid has small errors wherever the calibration rows are sure of themselves, and
@@ -20,6 +21,7 @@ from __future__ import annotations
 import math
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass
+from statistics import NormalDist
 from typing import Any
 
 import numpy as np
@@ -55,6 +57,8 @@ NEAREST, LEAST_NEAREST = 0.5, 16
 CROSSED = 0.1
 # rows that tell how densely rows lie around the border between two labels, and the share of all that may tell it
 FEW, NEAR = 8, 0.03
+# where the i-th of n ordered draws stands: the quantile (i - BLOM) / (n + 1 - 2 BLOM)
+BLOM = 0.375
 
 
 @dataclass(frozen=True)
@@ -276,8 +280,9 @@ def measure(
     # of a single number that no sigmoid makes, and of columns that always stand in one order, nobody has named a label
     told = place or squash is not None or several is not None or accuracy is not None
     told = told or (exact.shape[1] > 1 and (agreement < 1 or len(np.unique(wanted)) > 1))
+    usual = np.hypot(off, 0.0 if place else noise * largest_of(exact.shape[1]))
     return Quality(
-        float(off.mean()),
+        float(usual.mean()),
         stated,
         float(off.max(initial=0.0)),
         span,
@@ -307,6 +312,15 @@ def _worst_column(planned: Array, exact: Array, centres: Array) -> float:
     """The largest share that a column's errors may be of how far it reaches from its centre."""
     tops, off = np.abs(exact - centres).max(axis=0, initial=0.0), np.abs(planned - exact)
     return max((likely(off[:, k]) / float(top) for k, top in enumerate(tops) if top > 0), default=0.0)
+
+
+def largest_of(count: int) -> float:
+    """The largest size of ``count`` independent standard normal values, in a usual draw: its median, nearly.
+
+    The order statistic's place is G. Blom's, Statistical Estimates and Transformed Beta-Variables (1958).
+    """
+    share = (count - BLOM) / (count + 1 - 2 * BLOM)
+    return NormalDist().inv_cdf((1 + share) / 2) if count else 0.0
 
 
 def kept(planned: Array, exact: Array, noise: float = 0.0) -> float:
