@@ -305,6 +305,23 @@ def test_hidden_plans_keep_inner_bounds_errors_and_names_through_python() -> Non
         assert all("predicted" not in s for s in public.stages)
 
 
+@pytest.mark.parametrize("seed", [0, 2, 7])
+def test_the_input_of_a_hidden_plan_is_bounded_by_its_range_to_the_last_bit(seed: int) -> None:
+    """Units solve linear equations whose right-hand sides are coefficients: the input's stays one."""
+    from tests.frontend.harness import Net
+
+    net, rng = Net((6,), seed=seed), np.random.default_rng(seed)
+    for _ in range(2):
+        beside = net.last
+        net.op("Add", net.op("Gemm", beside, net.weight(6, 6), transB=1), beside)
+        square = net.op("Mul", net.last, net.last)
+        net.op("Add", net.op("Mul", square, net.constant(rng.uniform(0.1, 0.9))), beside)
+    net.op("Gemm", net.last, net.weight(3, 6), transB=1)
+    public = hidden(net.model(), batch=1, input_range=(0.0, 0.7)).public_part()
+    (encrypt,) = [s for s in public.stages if s["kind"] == "encrypt"]
+    assert next(t for t in public.tensors if t["id"] == encrypt["out"])["bound"] == 0.7
+
+
 # -- what is left can be read
 
 

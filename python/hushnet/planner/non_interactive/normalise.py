@@ -57,6 +57,8 @@ def normalise(steps: Steps, *, balance: bool = True) -> None:
         if isinstance(step, Linear) and (weight := mean_weight(step)) is not None:
             rows.wish({step.target: 1.0, step.source: -1.0}, math.log(weight))
     units = np.exp(rows.nearest(start))
+    # Exactly: the input's bound is public, and last bits of a solution depend on all coefficients, which may be hidden.
+    units[[position[steps.input], position[steps.output]]] = 1.0
     _apply(steps, {key: float(units[index]) for key, index in position.items()})
 
 
