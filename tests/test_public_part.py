@@ -305,7 +305,7 @@ def test_hidden_plans_keep_inner_bounds_errors_and_names_through_python() -> Non
         assert all("predicted" not in s for s in public.stages)
 
 
-@pytest.mark.parametrize("seed", [0, 2, 7])
+@pytest.mark.parametrize("seed", [1, 3, 4])
 def test_the_input_of_a_hidden_plan_is_bounded_by_its_range_to_the_last_bit(seed: int) -> None:
     """Units solve linear equations whose right-hand sides are coefficients: the input's stays one."""
     from tests.frontend.harness import Net
