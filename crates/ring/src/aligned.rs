@@ -1,13 +1,38 @@
 //! Word buffers that start at a cache line.
 #![allow(unsafe_code)]
 
-use std::alloc::{alloc_zeroed, handle_alloc_error, Layout};
+#[cfg(target_os = "linux")]
+use rustix::mm::{madvise, Advice};
+use std::alloc::{alloc, alloc_zeroed, handle_alloc_error, Layout};
 use std::ops::{Deref, DerefMut};
 use zeroize::Zeroize;
 
 #[derive(Clone, Copy)]
 #[repr(C, align(64))]
 struct Line([u64; 8]);
+
+/// Bytes of a large page of the system, and of the shortest buffer that asks for them.
+const LARGE_PAGE: usize = 1 << 21;
+const MANY: usize = 2 * LARGE_PAGE;
+
+/// Asks for large pages where a buffer covers them whole: transforms read it at strides of many pages. No more memory is taken than without.
+///
+/// # Safety
+/// `start` points to `bytes` of an allocation.
+unsafe fn advise(start: *mut u8, bytes: usize) {
+    #[cfg(target_os = "linux")]
+    {
+        let before = start.align_offset(LARGE_PAGE);
+        let inside = bytes.saturating_sub(before) / LARGE_PAGE * LARGE_PAGE;
+        if inside > 0 {
+            // Where the system does not take the advice, nothing is lost.
+            // SAFETY: the range lies within the allocation, and this advice changes no contents.
+            let _ = unsafe { madvise(start.add(before).cast(), inside, Advice::LinuxHugepage) };
+        }
+    }
+    #[cfg(not(target_os = "linux"))]
+    let _ = (start, bytes);
+}
 
 /// A fixed-length `[u64]`, 64-byte aligned and zero at first: full-width loads never straddle lines.
 #[derive(Clone)]
@@ -28,13 +53,19 @@ impl AlignedWords {
         };
         #[allow(clippy::cast_ptr_alignment, clippy::same_length_and_capacity)] // as the layout says
         // SAFETY: the layout has a size. Zeroed memory is valid lines, and it comes from the allocator that `Vec` frees it with, under the
-        // layout of an array of `count` lines. Fresh pages are zero already and are not written twice.
+        // layout of an array of `count` lines.
         let lines = unsafe {
-            let start = alloc_zeroed(layout).cast::<Line>();
+            let many = layout.size() >= MANY;
+            let start = if many { alloc(layout) } else { alloc_zeroed(layout) };
             if start.is_null() {
                 handle_alloc_error(layout);
             }
-            Vec::from_raw_parts(start, count, count)
+            if many {
+                // Before the first word is written: pages are chosen then.
+                advise(start, layout.size());
+                start.write_bytes(0, layout.size());
+            }
+            Vec::from_raw_parts(start.cast::<Line>(), count, count)
         };
         Self { lines, len }
     }
@@ -70,7 +101,7 @@ mod tests {
 
     #[test]
     fn aligned_zeroed_and_of_the_asked_length() {
-        for len in [0, 1, 7, 8, 9, 2048] {
+        for len in [0, 1, 7, 8, 9, 2048, MANY / 8 + 5] {
             let mut a = AlignedWords::new(len);
             assert_eq!(a.len(), len);
             assert_eq!(a.as_ptr() as usize % 64, 0);

@@ -371,6 +371,18 @@ impl Tables {
         unsafe { self.forward_levels::<true>(first, a, m, |i| load(a, i)) };
     }
 
+    /// All levels, of values below 4p to values below 4p.
+    ///
+    /// # Safety
+    /// Needs AVX-512 F and IFMA.
+    #[target_feature(enable = "avx512f,avx512ifma")]
+    pub(super) unsafe fn forward_loose(&self, a: &mut [u64]) {
+        assert_eq!(a.len(), self.n);
+        let (a, m) = (a.as_mut_ptr(), modulus(self.p));
+        // SAFETY: `a` has n elements.
+        unsafe { self.forward_levels::<false>(1, a, m, |i| load(a, i)) };
+    }
+
     /// Centres words and transforms them, to values below 4p.
     ///
     /// # Safety

@@ -247,6 +247,30 @@ impl Ntt {
         Ok(())
     }
 
+    /// Whether values below 4p may stand for residues in what [`Self::forward`] reads, and do so in what [`Self::forward_loose`] writes.
+    pub(crate) fn is_loose(&self) -> bool {
+        #[cfg(target_arch = "x86_64")]
+        if let Engine::Ifma(_) = &self.engine {
+            return self.fold.is_none();
+        }
+        false
+    }
+
+    /// [`Self::forward`] for readers to whom values below 4p are as good as residues, where [`Self::is_loose`].
+    ///
+    /// # Errors
+    /// As [`Self::forward`].
+    pub(crate) fn forward_loose(&self, a: &mut [u64]) -> Result<(), RingError> {
+        #[cfg(target_arch = "x86_64")]
+        if let (Engine::Ifma(t), true) = (&self.engine, self.is_loose()) {
+            expect_len("polynomial", a.len(), self.n)?;
+            // SAFETY: the engine exists only where the processor has the instructions.
+            unsafe { t.forward_loose(a) };
+            return Ok(());
+        }
+        self.forward(a)
+    }
+
     /// The last levels of [`Self::forward`], in place, from so many blocks on: block b of the argument holds the polynomial modulo
     /// `X^(N / blocks) - z_b`, z_b the block's root. A polynomial of degree below N / blocks is the same in all blocks.
     ///

@@ -44,6 +44,33 @@ fn products_equal_schoolbook_on_every_path() {
 }
 
 #[test]
+fn values_below_four_times_the_prime_are_as_good_as_residues() {
+    let (mut prg, n) = (Prg::from_seed([6; 16]), 512);
+    for isa in simd::available() {
+        for bits in [31, 48, 50] {
+            // The largest prime below 2^50, too: 4p is nearly 2^52 there.
+            let p = primes_near(bits, n, 2).unwrap().into_iter().filter(|p| *p < 1 << bits).max().unwrap();
+            let ntt = Ntt::with_isa(n, p, isa).unwrap();
+            let loose = ntt.is_loose();
+            let a = random_poly(&mut prg, n, p);
+            let larger = |(i, x): (usize, &u64)| if loose { x + (i as u64 % 4) * p } else { *x };
+            for part in [
+                a.iter().enumerate().map(larger).collect::<Vec<_>>(),
+                vec![if loose { 4 * p - 1 } else { p - 1 }; n],
+            ] {
+                let mut expected: Vec<u64> = part.iter().map(|x| x % p).collect();
+                let (mut canonical, mut got) = (part.clone(), part);
+                ntt.forward(&mut expected).unwrap();
+                ntt.forward(&mut canonical).unwrap();
+                ntt.forward_loose(&mut got).unwrap();
+                assert!(canonical == expected, "p={p} {isa:?}");
+                assert!(got.iter().zip(&expected).all(|(x, y)| *x < 4 * p && x % p == *y), "p={p} {isa:?}");
+            }
+        }
+    }
+}
+
+#[test]
 fn slots_hold_the_values_that_slot_exponent_says() {
     let mut prg = Prg::from_seed([5; 16]);
     for n in [8, 32, 64, 128, 512] {

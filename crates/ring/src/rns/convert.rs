@@ -7,6 +7,7 @@
 
 use super::buffer::Buffer;
 use super::kernels::{self as k, Out};
+use super::lanes::LAZY_TERMS;
 use super::sums::{self, Added};
 use super::{Coef, Eval, Factor, Modulus, RnsBasis, RnsError, RnsPoly};
 use std::ops::Range;
@@ -15,6 +16,9 @@ use std::ops::Range;
 const PIECE: usize = 512;
 /// Limbs that are made of several sources before they are used: few enough for a cache, and sources are read once for all of them.
 const GROUP: usize = 8;
+
+/// Digits whose values below 4p leave a lazy sum of their products, with a product of residues, what it has room for ([`LAZY_TERMS`]).
+const LOOSE_DIGITS: usize = (LAZY_TERMS - 1) / 4;
 
 /// Constants of the conversion from the primes `from` to the primes `to` (positions in a basis).
 #[derive(Clone)]
@@ -134,13 +138,14 @@ impl BaseConverter {
         }
     }
 
-    /// Residues of targets, by number, from prepared sources. Of several sources piece by piece: they are larger than a cache, pieces of them are not.
+    /// Residues of targets, by number, from prepared sources; `loose`: values below 4p where a transform takes them. Of several sources piece by piece: they
+    /// are larger than a cache, pieces of them are not.
     fn targets(
         &self,
         basis: &RnsBasis,
-        source: &[&[u64]],
-        overflow: &[u64],
+        (source, overflow): (&[&[u64]], &[u64]),
         wanted: &mut [(usize, &mut [u64])],
+        loose: bool,
     ) {
         let (isa, n) = (basis.isa(), basis.degree());
         let several = (source.len() > 1).then_some(overflow);
@@ -150,9 +155,13 @@ impl BaseConverter {
             let terms: Vec<&[u64]> =
                 source.iter().copied().chain(several).map(|s| &s[piece.clone()]).collect();
             for (t, out) in &mut *wanted {
-                let (m, out) = (&basis.moduli()[self.to[*t]], Out::new(&mut out[piece.clone()]));
+                let (i, out) = (self.to[*t], Out::new(&mut out[piece.clone()]));
+                let m = &basis.moduli()[i];
                 match terms.as_slice() {
                     [only] => k::shift(isa, out, only, self.half[*t], m),
+                    terms if loose && basis.transform(i).is_loose() => {
+                        sums::combine_loose(isa, out, terms, &self.weights[*t], m);
+                    }
                     terms => sums::combine(isa, out, terms, &self.weights[*t], m),
                 }
             }
@@ -183,7 +192,7 @@ impl BaseConverter {
         }
         let overflow = self.prepare(basis, source);
         let source: Vec<&[u64]> = source.iter().map(|s| &**s).collect();
-        self.targets(basis, &source, &overflow, targets);
+        self.targets(basis, (&source, &overflow), targets, false);
         Ok(())
     }
 }
@@ -277,13 +286,13 @@ impl<'a> Digit<'a> {
     pub fn others(&self, basis: &RnsBasis, range: Range<usize>, out: &mut [u64]) -> Result<(), RnsError> {
         self.converted(basis, range.clone(), out)?;
         for (i, limb) in range.zip(out.chunks_exact_mut(basis.degree())) {
-            self.transformed(basis, i, limb)?;
+            self.transformed(basis, i, limb, false)?;
         }
         Ok(())
     }
 
-    /// [`Self::others`] of some digits of one polynomial, that of digit d from `out[d room]` on. Digits take turns at every prime: its tables are read once for
-    /// all of them.
+    /// [`Self::others`] of some digits of one polynomial, that of digit d from `out[d room]` on, for sums of products: of [`LOOSE_DIGITS`] or fewer, values may be
+    /// below 4p in place of residues. Digits take turns at every prime: its tables are read once for all of them.
     ///
     /// # Errors
     /// As [`Self::limbs`].
@@ -303,18 +312,19 @@ impl<'a> Digit<'a> {
         }
         for (at, i) in range.enumerate() {
             for (digit, limbs) in digits.iter().zip(out.chunks_exact_mut(room)) {
-                digit.transformed(basis, i, &mut limbs[n * at..][..n])?;
+                digit.transformed(basis, i, &mut limbs[n * at..][..n], digits.len() <= LOOSE_DIGITS)?;
             }
         }
         Ok(())
     }
 
-    /// Residues modulo prime i to slot values, unless the prime is the digit's own.
-    fn transformed(&self, basis: &RnsBasis, i: usize, limb: &mut [u64]) -> Result<(), RnsError> {
+    /// Residues modulo prime i to slot values, `loose` or not, unless the prime is the digit's own.
+    fn transformed(&self, basis: &RnsBasis, i: usize, limb: &mut [u64], loose: bool) -> Result<(), RnsError> {
         if self.converter.from.contains(&i) {
             return Ok(());
         }
-        Ok(basis.transform(i).forward(limb)?)
+        let transform = basis.transform(i);
+        Ok(if loose { transform.forward_loose(limb) } else { transform.forward(limb) }?)
     }
 
     /// What [`Self::others`] transforms.
@@ -335,7 +345,7 @@ impl<'a> Digit<'a> {
             ));
         }
         let source: Vec<&[u64]> = self.coefficients.chunks_exact(n).collect();
-        converter.targets(basis, &source, &self.overflow, &mut wanted);
+        converter.targets(basis, (&source, &self.overflow), &mut wanted, true);
         Ok(())
     }
 
@@ -517,7 +527,7 @@ impl Divider {
                 let mut wanted: Vec<(usize, &mut [u64])> =
                     group.iter().copied().zip(limbs.chunks_exact_mut(n)).collect();
                 let source: Vec<&[u64]> = source.iter().map(|s| &**s).collect();
-                self.converter.targets(basis, &source, overflow, &mut wanted);
+                self.converter.targets(basis, (&source, overflow), &mut wanted, true);
             }
             for (at, &t) in group.iter().enumerate() {
                 let i = self.converter.to[t];

@@ -162,6 +162,10 @@ impl Lanes for Ifma {
     }
     #[inline(always)]
     unsafe fn acc_reduce(acc: Pair, m: Consts) -> __m512i {
+        unsafe { fold(fold(Self::acc_reduce_loose(acc, m), m.twice_q), m.q) }
+    }
+    #[inline(always)]
+    unsafe fn acc_reduce_loose(acc: Pair, m: Consts) -> __m512i {
         unsafe {
             // Both halves less their multiples of q, each below 2 q, are one sum below 4 q, which is below 2^52.
             let zero = _mm512_setzero_si512();
@@ -171,8 +175,7 @@ impl Lanes for Ifma {
                 _mm512_madd52hi_epu64(zero, acc.low, m.word_ratio),
             );
             let sum = _mm512_madd52lo_epu64(acc.low, high, m.high.low);
-            let rest = low_bits(_mm512_madd52lo_epu64(sum, multiples, m.minus_q));
-            fold(fold(rest, m.twice_q), m.q)
+            low_bits(_mm512_madd52lo_epu64(sum, multiples, m.minus_q))
         }
     }
     #[inline(always)]

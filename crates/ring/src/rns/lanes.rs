@@ -68,6 +68,12 @@ pub(super) trait Lanes: Copy {
     /// `acc + a b`, `a < 2^50` and `b` a residue; at most [`LAZY_TERMS`] between reductions.
     unsafe fn acc_mac(acc: Self::Acc, a: Self::Words, b: Self::Words, m: Self::Mod) -> Self::Acc;
     unsafe fn acc_reduce(acc: Self::Acc, m: Self::Mod) -> Self::Words;
+    /// [`Self::acc_reduce`] to values below 4q, in place of residues where these take longer.
+    #[inline(always)]
+    unsafe fn acc_reduce_loose(acc: Self::Acc, m: Self::Mod) -> Self::Words {
+        // SAFETY: promised by the caller.
+        unsafe { Self::acc_reduce(acc, m) }
+    }
     unsafe fn real_zero() -> Self::Reals;
     /// `sum + a r`, the product and the sum each rounded; `a < 2^50`.
     unsafe fn real_mac(sum: Self::Reals, a: Self::Words, r: f64) -> Self::Reals;

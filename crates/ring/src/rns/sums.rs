@@ -205,19 +205,26 @@ len {
 
 // SAFETY of callers: `from..to` lies within all slices, and the lanes' instruction set is there.
 #[inline(always)]
-unsafe fn combine_k<L: Lanes>(from: usize, to: usize, out: Out<'_>, x: &[&[u64]], w: &[u64], m: &Modulus) {
+unsafe fn combine_k<L: Lanes, const LOOSE: bool>(
+    from: usize,
+    to: usize,
+    out: Out<'_>,
+    x: &[&[u64]],
+    w: &[u64],
+    m: &Modulus,
+) {
     // SAFETY: promised by the caller.
     unsafe {
         let blocks = (to - from) / (SIDE * L::WIDTH);
         let rest = from + blocks * (SIDE * L::WIDTH);
-        combine_side::<L, SIDE>(from, rest, out, x, w, m);
-        combine_side::<L, 1>(rest, to, out, x, w, m);
+        combine_side::<L, SIDE, LOOSE>(from, rest, out, x, w, m);
+        combine_side::<L, 1, LOOSE>(rest, to, out, x, w, m);
     }
 }
 
 // SAFETY of callers: as above, and the words are whole blocks of `S` vectors.
 #[inline(always)]
-unsafe fn combine_side<L: Lanes, const S: usize>(
+unsafe fn combine_side<L: Lanes, const S: usize, const LOOSE: bool>(
     from: usize,
     to: usize,
     out: Out<'_>,
@@ -250,17 +257,38 @@ unsafe fn combine_side<L: Lanes, const S: usize>(
                 end = terms.min(d + LAZY_TERMS);
             }
             for k in 0..S {
-                L::store(at_mut!(out, i + k * L::WIDTH), L::acc_reduce(sums[k], c));
+                let sum = if LOOSE { L::acc_reduce_loose(sums[k], c) } else { L::acc_reduce(sums[k], c) };
+                L::store(at_mut!(out, i + k * L::WIDTH), sum);
             }
         }
     }
 }
+
+// SAFETY of callers: as for `combine_k`.
+#[inline(always)]
+unsafe fn residues_k<L: Lanes>(from: usize, to: usize, out: Out<'_>, x: &[&[u64]], w: &[u64], m: &Modulus) {
+    // SAFETY: promised by the caller.
+    unsafe { combine_k::<L, false>(from, to, out, x, w, m) }
+}
+
+// SAFETY of callers: as for `combine_k`.
+#[inline(always)]
+unsafe fn loose_k<L: Lanes>(from: usize, to: usize, out: Out<'_>, x: &[&[u64]], w: &[u64], m: &Modulus) {
+    // SAFETY: promised by the caller.
+    unsafe { combine_k::<L, true>(from, to, out, x, w, m) }
+}
 dispatch! { /** `out = sum_d w_d x_d` for words below 2^50 and residues w_d. */
-combine = combine_k(out: Out<'_>, x: &[&[u64]], w: &[u64], m: &Modulus)
-len {
+combine = residues_k(out: Out<'_>, x: &[&[u64]], w: &[u64], m: &Modulus)
+len { shortest(&out, x, w) } }
+dispatch! { /** [`combine`], values below 4q in place of residues where these take longer. */
+combine_loose = loose_k(out: Out<'_>, x: &[&[u64]], w: &[u64], m: &Modulus)
+len { shortest(&out, x, w) } }
+
+/// Words of a combination.
+fn shortest(out: &Out<'_>, x: &[&[u64]], w: &[u64]) -> usize {
     assert_eq!(x.len(), w.len(), "combination of lists of different lengths");
     x.iter().fold(out.len(), |n, s| common(&[n, s.len()]))
-} }
+}
 
 #[cfg(test)]
 mod tests {
@@ -303,6 +331,28 @@ mod tests {
                 let [low, high] = &mut out;
                 let short = Added { words: [&a[1..], &[]], factor: 1 };
                 assert!(basis.inner_words(i, [low, high], short, &[&x], [&[&x], &[&x]]).is_err());
+            }
+        }
+    }
+
+    #[test]
+    fn loose_combinations_are_residues_but_for_three_times_the_prime() {
+        let n = 40;
+        for basis in bases(64) {
+            for m in basis.moduli() {
+                let (x, w) = (vec![(1u64 << 50) - 1; n], m.value() - 1);
+                for terms in [1, 8, 9, 15, 16, 31] {
+                    let (xs, ws) = (vec![x.as_slice(); terms], vec![w; terms]);
+                    let (mut out, mut exact) = (vec![7; n], vec![7; n]);
+                    super::combine_loose(basis.isa(), super::Out::new(&mut out), &xs, &ws, m);
+                    super::combine(basis.isa(), super::Out::new(&mut exact), &xs, &ws, m);
+                    let below = out.iter().all(|w| *w < 4 * m.value());
+                    assert!(
+                        below && out.iter().zip(&exact).all(|(a, b)| a % m.value() == *b),
+                        "{:?}",
+                        basis.isa()
+                    );
+                }
             }
         }
     }
