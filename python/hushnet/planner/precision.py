@@ -319,8 +319,8 @@ def _way_on(predicted: dict[str, Any]) -> str:
         return "Give more calibration data or more weight_bits and activation_bits, or ask for less."
     return (
         f"{100 * part:.3g} % of the error in a usual row comes from the polynomials in the place of activations, which "
-        "more bits do not mend. Take polynomials of a higher degree (activation='poly:degree=4'), train the network "
-        "with polynomials, choose another trust model, or ask for less."
+        "more bits do not mend. Take polynomials of a higher degree than these (activation='poly:degree=d' with a "
+        "larger d), train the network with polynomials, choose another trust model, or ask for less."
     )
 
 
