@@ -99,6 +99,28 @@ impl Zeroize for AlignedWords {
 mod tests {
     use super::*;
 
+    /// Systems without large pages know no such flag.
+    #[cfg(target_os = "linux")]
+    #[test]
+    fn large_buffers_ask_for_large_pages() {
+        if !std::path::Path::new("/sys/kernel/mm/transparent_hugepage").exists() {
+            return;
+        }
+        let words = AlignedWords::new(MANY);
+        let middle = words.as_ptr() as usize + MANY / 2 * 8;
+        let maps = std::fs::read_to_string("/proc/self/smaps").unwrap();
+        let mut here = false;
+        let flags = maps.lines().find_map(|line| {
+            let bounds = line.split(' ').next().and_then(|range| range.split_once('-'));
+            let bounds = bounds.map(|(a, b)| [a, b].map(|x| usize::from_str_radix(x, 16)));
+            if let Some([Ok(from), Ok(to)]) = bounds {
+                here = (from..to).contains(&middle);
+            }
+            line.strip_prefix("VmFlags:").filter(|_| here)
+        });
+        assert!(flags.unwrap().split_whitespace().any(|f| f == "hg"), "{flags:?}");
+    }
+
     #[test]
     fn aligned_zeroed_and_of_the_asked_length() {
         for len in [0, 1, 7, 8, 9, 2048, MANY / 8 + 5] {

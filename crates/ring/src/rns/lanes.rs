@@ -65,7 +65,8 @@ pub(super) trait Lanes: Copy {
     unsafe fn acc_zero() -> Self::Acc;
     /// The sum that holds one residue.
     unsafe fn acc_of(a: Self::Words) -> Self::Acc;
-    /// `acc + a b`, `a < 2^50` and `b` a residue; at most [`LAZY_TERMS`] between reductions.
+    /// `acc + a b`, `a < 2^50` and `b` a residue; at most [`LAZY_TERMS`] between reductions. Where transforms are loose, a may be below 4q: such a product counts
+    /// as four.
     unsafe fn acc_mac(acc: Self::Acc, a: Self::Words, b: Self::Words, m: Self::Mod) -> Self::Acc;
     unsafe fn acc_reduce(acc: Self::Acc, m: Self::Mod) -> Self::Words;
     /// [`Self::acc_reduce`] to values below 4q, in place of residues where these take longer.
