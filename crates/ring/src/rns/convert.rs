@@ -291,7 +291,7 @@ impl<'a> Digit<'a> {
         Ok(())
     }
 
-    /// [`Self::others`] of some digits of one polynomial, that of digit d from `out[d room]` on, for sums of products: of [`LOOSE_DIGITS`] or fewer, values may be
+    /// [`Self::others`] of some digits of one polynomial, that of digit d from `out[d room]` on, for sums of products: of three or fewer, values may be
     /// below 4p in place of residues. Digits take turns at every prime: its tables are read once for all of them.
     ///
     /// # Errors
