@@ -1,4 +1,4 @@
-//! From one set of primes to another, and division by a product of primes with rounding.
+//! From one set of primes to another: digits of key switches, and integers of coefficients.
 //!
 //! For x modulo S = s_1 ... s_k, centred: with y_j = x (S/s_j)^-1 mod s_j, x = sum_j y_j S/s_j - v S where
 //! v = round(sum_j y_j / s_j). The sum is taken in binary64, whose error is below k 2^-50: the result is the
@@ -23,8 +23,8 @@ const LOOSE_DIGITS: usize = (LAZY_TERMS - 1) / 4;
 /// Constants of the conversion from the primes `from` to the primes `to` (positions in a basis).
 #[derive(Clone)]
 pub struct BaseConverter {
-    from: Vec<usize>,
-    to: Vec<usize>,
+    pub(super) from: Vec<usize>,
+    pub(super) to: Vec<usize>,
     /// `(S/s_j)^-1 mod s_j`.
     lift: Vec<Factor>,
     /// `1 / s_j`.
@@ -36,7 +36,7 @@ pub struct BaseConverter {
 }
 
 /// The product of some primes modulo one.
-fn product(moduli: &[Modulus], of: impl Iterator<Item = usize>, m: &Modulus) -> u64 {
+pub(super) fn product(moduli: &[Modulus], of: impl Iterator<Item = usize>, m: &Modulus) -> u64 {
     of.fold(1, |p, i| m.mul(p, moduli[i].value() % m.value()))
 }
 
@@ -101,7 +101,7 @@ impl BaseConverter {
     }
 
     /// [`Self::prepare`] of the coefficients of slot values, which go to `source`: the inverse transforms multiply.
-    fn prepare_slots(
+    pub(super) fn prepare_slots(
         &self,
         basis: &RnsBasis,
         slots: &[&[u64]],
@@ -130,7 +130,7 @@ impl BaseConverter {
 
     /// Targets that are made before they are used: of several sources a group, which reads them once; of one source a single one, which is in the
     /// nearest caches then for the transform that follows.
-    fn at_a_time(&self) -> usize {
+    pub(super) fn at_a_time(&self) -> usize {
         if self.from.len() == 1 {
             1
         } else {
@@ -140,7 +140,7 @@ impl BaseConverter {
 
     /// Residues of targets, by number, from prepared sources; `loose`: values below 4p where a transform takes them. Of several sources piece by piece: they
     /// are larger than a cache, pieces of them are not.
-    fn targets(
+    pub(super) fn targets(
         &self,
         basis: &RnsBasis,
         (source, overflow): (&[&[u64]], &[u64]),
@@ -422,149 +422,6 @@ pub fn switch_limbs(
     }
     Ok(())
 }
-
-/// Division by S = the product of some primes, rounding to the nearest integer: `(x - [x]_S) / S` with the
-/// centred `[x]_S`. Rescaling (S = the last prime), coming down from the special primes, or both at once.
-#[derive(Clone)]
-pub struct Divider {
-    converter: BaseConverter,
-    /// `S^-1` modulo every target.
-    inverses: Vec<Factor>,
-}
-
-impl Divider {
-    /// Division by the primes at `by`, for polynomials whose remaining primes are at `to` (contiguous).
-    ///
-    /// # Errors
-    /// As [`BaseConverter::new`].
-    pub fn new(basis: &RnsBasis, by: &[usize], to: Range<usize>) -> Result<Self, RnsError> {
-        let converter = BaseConverter::new(basis, by, &to.clone().collect::<Vec<_>>())?;
-        let moduli = basis.moduli();
-        let inverses = to
-            .map(|t| moduli[t].factor(moduli[t].inv(product(moduli, by.iter().copied(), &moduli[t]))))
-            .collect();
-        Ok(Self { converter, inverses })
-    }
-
-    /// The quotient's positions in the basis.
-    #[must_use]
-    pub fn to(&self) -> &[usize] {
-        &self.converter.to
-    }
-
-    /// The quotient of `a`, which must have all primes of divisor and quotient. Cost: one inverse transform
-    /// a prime of S, one forward transform a prime of the quotient.
-    ///
-    /// # Errors
-    /// [`RnsError`] when limbs are missing.
-    pub fn divide(&self, basis: &RnsBasis, a: &RnsPoly<Eval>) -> Result<RnsPoly<Eval>, RnsError> {
-        let [out] = self.divide_each(basis, [a])?;
-        Ok(out)
-    }
-
-    /// [`Self::divide`] of several polynomials, which take turns at every prime: its tables are read once for all of them.
-    ///
-    /// # Errors
-    /// As [`Self::divide`].
-    pub fn divide_each<const K: usize>(
-        &self,
-        basis: &RnsBasis,
-        all: [&RnsPoly<Eval>; K],
-    ) -> Result<[RnsPoly<Eval>; K], RnsError> {
-        let to = self.converter.to[0]..self.converter.to[0] + self.converter.to.len();
-        if let Some(a) = all.iter().find(|a| a.range().start > to.start || a.range().end < to.end) {
-            return Err(RnsError::Limbs { needed: to, got: a.range() });
-        }
-        let sources = self.prepared(basis, all)?;
-        let mut out = Vec::with_capacity(K);
-        for _ in 0..K {
-            out.push(basis.dirty(to.clone())?);
-        }
-        self.quotient(basis, &sources, |of, i, remainder, f, m| {
-            k::difference_factor(
-                basis.isa(),
-                Out::new(out[of].limb_mut(i)),
-                all[of].limb(i),
-                remainder,
-                f,
-                m,
-            );
-        })?;
-        out.try_into().map_err(|_| RnsError::Empty)
-    }
-
-    /// [`Self::divide`] in the place of `a`, whose first limbs are the quotient's.
-    ///
-    /// # Errors
-    /// As [`Self::divide`]; [`RnsError::Limbs`] where `a` begins elsewhere.
-    pub fn divide_in_place(&self, basis: &RnsBasis, mut a: RnsPoly<Eval>) -> Result<RnsPoly<Eval>, RnsError> {
-        let to = self.converter.to[0]..self.converter.to[0] + self.converter.to.len();
-        if a.range().start != to.start || a.range().end < to.end {
-            return Err(RnsError::Limbs { needed: to, got: a.range() });
-        }
-        let source = self.prepared(basis, [&a])?;
-        a.truncate(to.end);
-        self.quotient(basis, &source, |_, i, remainder, f, m| {
-            k::sub_factor(basis.isa(), Out::new(a.limb_mut(i)), remainder, f, m);
-        })?;
-        Ok(a)
-    }
-
-    /// Hands the number of a source, `[source]` modulo every prime of the quotient, 1/S and the prime to what subtracts and multiplies; `sources` is what
-    /// [`Self::prepared`] gave.
-    fn quotient(
-        &self,
-        basis: &RnsBasis,
-        sources: &[Prepared],
-        mut finish: impl FnMut(usize, usize, &[u64], Factor, &Modulus),
-    ) -> Result<(), RnsError> {
-        let n = basis.degree();
-        let together = self.converter.at_a_time();
-        let mut remainders = Buffer::dirty(n * together * sources.len());
-        let numbers: Vec<usize> = (0..self.converter.to.len()).collect();
-        for group in numbers.chunks(together) {
-            for ((source, overflow), limbs) in sources.iter().zip(remainders.chunks_exact_mut(n * together)) {
-                let mut wanted: Vec<(usize, &mut [u64])> =
-                    group.iter().copied().zip(limbs.chunks_exact_mut(n)).collect();
-                let source: Vec<&[u64]> = source.iter().map(|s| &**s).collect();
-                self.converter.targets(basis, (&source, overflow), &mut wanted, true);
-            }
-            for (at, &t) in group.iter().enumerate() {
-                let i = self.converter.to[t];
-                for (of, limbs) in remainders.chunks_exact_mut(n * together).enumerate() {
-                    let remainder = &mut limbs[n * at..][..n];
-                    basis.transform(i).forward(remainder)?;
-                    finish(of, i, remainder, self.inverses[t], &basis.moduli()[i]);
-                }
-            }
-        }
-        Ok(())
-    }
-
-    /// The divisor's limbs of each polynomial as coefficients, ready for conversion, and their overflows.
-    fn prepared<const K: usize>(
-        &self,
-        basis: &RnsBasis,
-        all: [&RnsPoly<Eval>; K],
-    ) -> Result<Vec<Prepared>, RnsError> {
-        let prepare = |a: &RnsPoly<Eval>| {
-            basis.check(a)?;
-            let limb = |&j: &usize| {
-                let missing = || RnsError::Limbs { needed: j..j + 1, got: a.range() };
-                a.range().contains(&j).then(|| a.limb(j)).ok_or_else(missing)
-            };
-            let slots = self.converter.from.iter().map(limb).collect::<Result<Vec<_>, _>>()?;
-            let mut source: Vec<Buffer> = slots.iter().map(|_| Buffer::dirty(basis.degree())).collect();
-            let mut limbs: Vec<&mut [u64]> = source.iter_mut().map(|s| &mut **s).collect();
-            let overflow = self.converter.prepare_slots(basis, &slots, &mut limbs)?;
-            Ok((source, overflow))
-        };
-        all.into_iter().map(prepare).collect()
-    }
-}
-
-/// A polynomial's limbs of a divisor, as coefficients, and their overflows.
-type Prepared = (Vec<Buffer>, Buffer);
 
 impl RnsBasis {
     /// The centred integer of every coefficient modulo the limbs' product, as binary64 (nearest up to a

@@ -15,6 +15,7 @@ mod avx2;
 mod basis;
 mod buffer;
 mod convert;
+mod divide;
 mod error;
 #[cfg(target_arch = "x86_64")]
 mod ifma;
@@ -35,7 +36,8 @@ mod sums;
 pub use automorphism::Automorphism;
 pub use basis::RnsBasis;
 pub use buffer::{leave_buffers, release_buffers};
-pub use convert::{switch_digits, switch_limbs, BaseConverter, Digit, Divider};
+pub use convert::{switch_digits, switch_limbs, BaseConverter, Digit};
+pub use divide::Divider;
 pub use error::RnsError;
 pub use modulus::{Factor, Modulus, MAX_RNS_PRIME_BITS};
 pub use plain_sums::{PlainTerms, MOST_GAP, TILE};

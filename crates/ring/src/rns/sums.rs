@@ -335,6 +335,25 @@ mod tests {
         }
     }
 
+    /// As many digits as `rns/convert.rs` leaves loose, at their largest, with the largest thing added.
+    #[test]
+    fn three_loose_factors_and_what_is_added_fit_a_lazy_sum() {
+        let n = 40;
+        for basis in bases(64) {
+            for (i, m) in basis.moduli().iter().enumerate().filter(|(i, _)| basis.transform(*i).is_loose()) {
+                let q = m.value();
+                let (x, y) = (vec![4 * q - 1; n], vec![q - 1; n]);
+                let mut out = [vec![7; n], vec![7; n]];
+                let [low, high] = &mut out;
+                let added = Added { words: [&y, &y], factor: q - 1 };
+                let (xs, ys) = ([x.as_slice(); 3], [y.as_slice(); 3]);
+                basis.inner_words(i, [low, high], added, &xs, [&ys, &ys]).unwrap();
+                // (q - 1)^2 + 3 (4 q - 1) (q - 1) = 1 + 3
+                assert!(out.iter().flatten().all(|w| *w == 4), "{:?}", basis.isa());
+            }
+        }
+    }
+
     #[test]
     fn loose_combinations_are_residues_but_for_three_times_the_prime() {
         let n = 40;
