@@ -19,8 +19,8 @@ CLIPPY_DRIVER = $(if $(LINT_TESTS),$(wildcard $(shell rustc --print sysroot)/bin
 LINTED = $(if $(LINT_TESTS),--lib --bins --examples --benches,--all-targets)
 # With clippy's driver as the compiler, as `cargo clippy` calls it, rustdoc reads what the linter has checked, and none of our crates is checked twice.
 AS_CLIPPY = RUSTC_WORKSPACE_WRAPPER=$(shell rustc --print sysroot)/bin/clippy-driver CLIPPY_ARGS=-D__CLIPPY_HACKERY__warnings__CLIPPY_HACKERY__
-# Processes of the Python tests
-WORKERS ?= $(shell n=$$(nproc 2>/dev/null || echo 2); echo $$((n < 4 ? n : 4)))
+# Processes of the Python tests: one more than there are cores, up to four, since tests often wait for a timer or for a process that they started
+WORKERS ?= $(shell n=$$(nproc 2>/dev/null || echo 2); echo $$((n < 4 ? n + 1 : 4)))
 # Compiled modules are kept, also where the environment says otherwise: without them every command of `hushnet` compiles all of its modules first.
 export PYTHONDONTWRITEBYTECODE :=
 VENV := .venv

@@ -254,6 +254,37 @@ def test_a_refused_client_comes_back_when_it_was_told_to(monkeypatch: pytest.Mon
     assert len(waits) == 2, "no more than was asked for, and not where no time was said"
 
 
+CLIENT = """
+import sys, hushnet, numpy as np
+url, rows = sys.argv[1:]
+with hushnet.connect(url) as connection:
+    print("connected", flush=True)
+    for _ in range(20):
+        connection.infer(np.load(rows))
+"""
+
+
+@pytest.mark.skipif(not hasattr(signal, "SIGSTOP"), reason="no process is stopped by a signal here")
+@pytest.mark.parametrize("scheme", ["hush", "ws"])
+def test_a_client_that_is_stopped_goes_on(plans: list[Path], tmp_path: Path, scheme: str) -> None:
+    rows = tmp_path / "rows.npy"
+    np.save(rows, ROWS)
+    with served(plans[0]) as (_, about, _lines):
+        url = f"{scheme}{about['url'][about['url'].index(':') :]}"
+        pipes: dict[str, Any] = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
+        with subprocess.Popen([sys.executable, "-c", CLIENT, url, rows], **pipes) as process:
+            assert process.stdout is not None and process.stderr is not None
+            assert process.stdout.readline() == "connected\n"
+            stops = 0
+            while process.poll() is None:
+                process.send_signal(signal.SIGSTOP)
+                process.send_signal(signal.SIGCONT)
+                stops += 1
+                time.sleep(0.001)
+            assert process.returncode == 0, process.stderr.read()
+    assert stops > 20
+
+
 def test_a_full_server_answers_clients_that_try_again(plans: list[Path], tmp_path: Path) -> None:
     images = tmp_path / "x.npy"
     np.save(images, ROWS)

@@ -9,7 +9,7 @@ pub mod client_aided;
 pub mod compute;
 pub mod error;
 pub mod io;
-#[cfg(not(target_family = "wasm"))]
+#[cfg(not(any(target_family = "wasm", fuzzing)))]
 pub mod local;
 pub mod non_interactive;
 pub mod pending;
@@ -20,7 +20,7 @@ pub mod session;
 mod store;
 pub mod tally;
 pub mod trace;
-#[cfg(not(target_family = "wasm"))]
+#[cfg(not(any(target_family = "wasm", fuzzing)))]
 pub mod transport;
 pub mod two_party;
 pub mod wire;

@@ -3,7 +3,7 @@
 use crate::error::{Error, ProtocolError};
 use bytes::Bytes;
 use prost::Message;
-#[cfg(not(target_family = "wasm"))]
+#[cfg(not(any(target_family = "wasm", fuzzing)))]
 use std::sync::{Arc, Mutex, PoisonError};
 
 /// Bytes of a frame's header.
@@ -13,7 +13,7 @@ pub const PROTOCOL: u32 = 2;
 /// Version of frames, which every header states.
 pub(crate) const FRAMES: u8 = 1;
 /// Largest frame of a greeting, header included: versions, a name and a token.
-#[cfg(not(target_family = "wasm"))]
+#[cfg(not(any(target_family = "wasm", fuzzing)))]
 pub(crate) const GREETING_FRAME: usize = 2048;
 /// First bytes of every frame; no HTTP method begins with them.
 pub(crate) const MAGIC: [u8; 2] = *b"HN";
@@ -219,7 +219,7 @@ fn parse_header(header: &[u8; HEADER]) -> Result<(Kind, usize), ProtocolError> {
 }
 
 /// Bytes of the frame that a header announces, header included, before anything is allocated for it.
-#[cfg(not(target_family = "wasm"))]
+#[cfg(not(any(target_family = "wasm", fuzzing)))]
 pub(crate) fn announced(header: &[u8; HEADER], limit: usize) -> Result<usize, ProtocolError> {
     let (_, length) = parse_header(header)?;
     let total = HEADER.saturating_add(length);
@@ -228,11 +228,11 @@ pub(crate) fn announced(header: &[u8; HEADER], limit: usize) -> Result<usize, Pr
 }
 
 /// Buffers of frames that were sent, for frames to come: nothing is allocated or cleared in a steady stream of tiles.
-#[cfg(not(target_family = "wasm"))]
+#[cfg(not(any(target_family = "wasm", fuzzing)))]
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Pool(Arc<Mutex<Vec<Vec<u8>>>>);
 
-#[cfg(not(target_family = "wasm"))]
+#[cfg(not(any(target_family = "wasm", fuzzing)))]
 impl Pool {
     /// Buffers kept.
     const KEPT: usize = 4;

@@ -101,27 +101,38 @@ impl Stream {
     }
 }
 
+/// Calls again where a signal has come in between (a timer, a process that was stopped and goes on): the system starts no call anew that has a
+/// time limit.
+fn uninterrupted<T>(mut call: impl FnMut() -> std::io::Result<T>) -> std::io::Result<T> {
+    loop {
+        match call() {
+            Err(e) if e.kind() == ErrorKind::Interrupted => {}
+            done => return done,
+        }
+    }
+}
+
 impl Read for Stream {
     fn read(&mut self, buffer: &mut [u8]) -> std::io::Result<usize> {
-        match self {
+        uninterrupted(|| match self {
             Self::Plain(s) => s.read(buffer),
             Self::Tls(s) => s.read(buffer),
-        }
+        })
     }
 }
 
 impl Write for Stream {
     fn write(&mut self, buffer: &[u8]) -> std::io::Result<usize> {
-        match self {
+        uninterrupted(|| match self {
             Self::Plain(s) => s.write(buffer),
             Self::Tls(s) => s.write(buffer),
-        }
+        })
     }
     fn flush(&mut self) -> std::io::Result<()> {
-        match self {
+        uninterrupted(|| match self {
             Self::Plain(s) => s.flush(),
             Self::Tls(s) => s.flush(),
-        }
+        })
     }
 }
 
