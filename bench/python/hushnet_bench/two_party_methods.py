@@ -39,7 +39,7 @@ MANY = 1000
 NETWORK = "loopback"
 RUNS, SECONDS = 5, 20.0
 CALIBRATION_SECONDS = 0.3
-# bytes of both parties together: what plans may use unless told otherwise; with ``--quick`` keys of gigabytes are not made
+# bytes of both parties together: what plans may use unless told otherwise; ``--quick`` makes no keys of gigabytes
 MEMORY, QUICK_MEMORY = 8 << 30, 1 << 30
 # what plans are compared by: with the set-up, and without
 FIGURES = {
