@@ -84,7 +84,12 @@ def test_short_fields_and_variants_may_not_grow_in_number(ring: Path, monkeypatc
 
 
 @pytest.mark.parametrize(
-    "planted", ["#[cfg(fuzzing)]\npub fn planted() {}\n", "fn planted() -> bool { cfg!(any(fuzzing, test)) }\n"]
+    "planted",
+    [
+        "#[cfg(fuzzing)]\npub fn planted() {}\n",
+        "fn planted() -> bool { cfg!(any(fuzzing, test)) }\n",
+        "#[cfg(not(any(test, not(fuzzing))))]\npub fn planted() {}\n",
+    ],
 )
 def test_an_item_of_fuzz_builds_elsewhere_is_reported(tree: Path, planted: str) -> None:
     append(tree, "crates/runtime/src/two_party/client.rs", planted)
