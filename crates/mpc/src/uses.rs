@@ -6,6 +6,8 @@ use hushnet_ring::ledger::Kind;
 pub const SENT_PAD: Kind = Kind("OT pad of the sender");
 /// Correlated OTs as their receiver draws them.
 pub const RECEIVED_PAD: Kind = Kind("OT pad of the receiver");
+/// Words of kept pads, as a protocol draws them; the OTs that they were made of are recorded before.
+pub const KEPT_PAD: Kind = Kind("kept pad");
 /// What the hash of 1-of-2^k OT takes, sender.
 pub const SENT_TABLE_KEY: Kind = Kind("1-of-N OT key of the sender");
 /// What the hash of 1-of-2^k OT takes, receiver.
