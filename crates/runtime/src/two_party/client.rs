@@ -231,6 +231,9 @@ impl TwoPartyClient {
             predicted += expected;
         }
         for unit in &mut made {
+            if stopped(plan.stages().len() - 1, "pads", images) {
+                return Err(Error::Cancelled);
+            }
             unit.half.pads = session.make_pads(&self.contents.pads)?;
         }
         // The server keeps its half: only now is there anything to keep.

@@ -1,9 +1,10 @@
 //! Inferences that are prepared before their input is known (`docs/two-party.md`, "Prepared inferences").
 //!
-//! A *unit* prepares one image: its linear layers, and the pads of its comparisons, selections and truncations ([`KeptPads`]). For every tensor that such a layer reads the client draws r, uniform modulo 2^l, and the layer's
-//! ordinary protocol runs on it: the client keeps its share u of W r + bias, the server its share s. With the image the client sends d = x - r of its
-//! share x, and the server computes W (x + d) + s of its own share x: an integer product, no ciphertext travels. r is used for one image and never again,
-//! so d is uniform and independent of all else that the server sees. Pads are drawn once, by the protocols of that image.
+//! A *unit* prepares one image: its linear layers, and the pads of its comparisons, selections and truncations ([`KeptPads`]). For every tensor that a
+//! layer reads the client draws r, uniform modulo 2^l, and the layer's ordinary protocol runs on it: the client keeps its share u of W r + bias, the
+//! server its share s. With the image the client sends d = x - r of its share x, and the server computes W (x + d) + s of its own share x: an integer
+//! product, no ciphertext travels. r is used for one image and never again, so d is uniform and independent of all else that the server sees. Pads are
+//! made of OTs when all shares are there, and drawn once, by the protocols of that image.
 //!
 //! Where that must not fail is here: a unit is spent, and durably so, before anything of it leaves a party ([`client`], [`server`]).
 
