@@ -10,7 +10,7 @@
 
 use std::collections::BTreeMap;
 
-use hushnet_ring::{ledger, pack};
+use hushnet_ring::{ledger, pack, wipe};
 use zeroize::Zeroizing;
 
 use crate::bits::words;
@@ -161,12 +161,18 @@ pub fn pads_cost(m: &mut CostModel, demand: &PadDemand) {
 
 /// One party's half of pads that were made for later, or none. No `Debug`: they are secret. Wiped when dropped.
 #[derive(Default)]
-pub struct KeptPads(Zeroizing<Vec<u8>>);
+pub struct KeptPads(Vec<u8>);
+
+impl Drop for KeptPads {
+    fn drop(&mut self) {
+        wipe(&mut self.0);
+    }
+}
 
 impl KeptPads {
     /// From what [`Self::bytes`] gave.
     #[must_use]
-    pub fn from_bytes(bytes: Zeroizing<Vec<u8>>) -> Self {
+    pub fn from_bytes(bytes: Vec<u8>) -> Self {
         Self(bytes)
     }
 
@@ -234,7 +240,7 @@ impl Supply {
             let mut at = begin;
             for (column, out) in columns.iter().zip(&mut out) {
                 let bytes = &mut self.units[unit].0[at + column.bytes(from)..][..column.bytes(these)];
-                record(bytes);
+                record(self.party, bytes);
                 match column {
                     Column::Plane => read(bytes, &mut out[done..done + these]),
                     Column::Numbers(bits) => {
@@ -256,11 +262,11 @@ fn read(bytes: &[u8], out: &mut [u64]) {
 }
 
 /// Tells the ledger of tests that pads are used: all are words of 64 random bits.
-fn record(bytes: &mut [u8]) {
+fn record(party: Party, bytes: &mut [u8]) {
     if ledger::ON {
         let mut all = vec![0; bytes.len() / 8];
         read(bytes, &mut all);
-        ledger::words(uses::KEPT_PAD, &mut all);
+        ledger::words(uses::KEPT_PADS[party.index()], &mut all);
         bytes.as_chunks_mut::<8>().0.iter_mut().zip(&all).for_each(|(b, w)| *b = w.to_le_bytes());
     }
 }
@@ -271,7 +277,7 @@ impl Session {
     /// # Errors
     /// Channel errors.
     pub fn make_pads(&mut self, demand: &PadDemand) -> Result<KeptPads> {
-        let mut bytes = Zeroizing::new(vec![0; demand.bytes(self.party) as usize]);
+        let mut kept = KeptPads(vec![0; demand.bytes(self.party) as usize]);
         let mut begin = 0;
         for (&item, &groups) in &demand.0 {
             let columns = item.columns(self.party);
@@ -281,7 +287,7 @@ impl Session {
                     let made = Zeroizing::new(item.make(self, these * GROUP)?);
                     let mut at = begin;
                     for (column, words) in columns.iter().zip(made.iter()) {
-                        let out = &mut bytes[at + column.bytes(first + next)..][..column.bytes(these)];
+                        let out = &mut kept.0[at + column.bytes(first + next)..][..column.bytes(these)];
                         let bits = if *column == Column::Plane { 64 } else { column.bits() };
                         pack::pack(words, bits, out).map_err(|e| crate::bits::refused(e, bits))?;
                         at += column.bytes(groups);
@@ -290,7 +296,7 @@ impl Session {
             }
             begin += columns.iter().map(|c| c.bytes(groups)).sum::<usize>();
         }
-        Ok(KeptPads(bytes))
+        Ok(kept)
     }
 
     /// From now on protocols draw from these pads, which were made for `demand` each, until [`Self::withdraw`]. Both parties call it, with as many units of the

@@ -280,8 +280,12 @@ fn prepared(net: &Net, method: &str) {
 /// Over preparation and inference: r meets one image, s one product, a pad one draw, and what the methods use for r is used once.
 #[test]
 fn prepared_inferences_use_every_mask_once() {
-    let units: Needs<'_> =
-        &[(uses::UNIT_MASK, 3 * (160 / 32 + 80 / 32)), (uses::UNIT_SHARE, 6), (ot::KEPT_PAD, 1000)];
+    let units: Needs<'_> = &[
+        (uses::UNIT_MASK, 3 * (160 / 32 + 80 / 32)),
+        (uses::UNIT_SHARE, 6),
+        (ot::KEPT_PADS[0], 1000),
+        (ot::KEPT_PADS[1], 1000),
+    ];
     for (method, needs) in [("cheetah", CHEETAH), ("batch", BATCH), ("rotation-free", ROTATION_FREE)] {
         let net = nets::classifier(&[method], "ot");
         let ((), report) = recorded(|| prepared(&net, method));
@@ -291,9 +295,11 @@ fn prepared_inferences_use_every_mask_once() {
     let recording = Recording::start().plant(uses::UNIT_MASK, 2..3);
     prepared(&net, "planted");
     assert_found("r of two images", &recording.finish(), &[uses::UNIT_MASK]);
-    let recording = Recording::start().plant(ot::KEPT_PAD, 2..3);
-    prepared(&net, "planted");
-    assert_found("a pad of two groups", &recording.finish(), &[ot::KEPT_PAD]);
+    for kind in ot::KEPT_PADS {
+        let recording = Recording::start().plant(kind, 2..3);
+        prepared(&net, "planted");
+        assert_found(kind.0, &recording.finish(), &[kind]);
+    }
 }
 
 /// Runs cheetah on two images with a planted failure; the opened values are what they are without it.

@@ -136,7 +136,7 @@ fn a_supply_ends_and_is_of_one_demand() {
         let me = s.party().index();
         let mut units = std::mem::take(&mut *halves[me].lock().unwrap());
         // Of another length.
-        let short = KeptPads::from_bytes(units[0].bytes()[8..].to_vec().into());
+        let short = KeptPads::from_bytes(units[0].bytes()[8..].to_vec());
         assert!(matches!(s.supply(&demand, vec![short]), Err(MpcError::Length { .. })));
         units.pop();
         s.supply(&demand, units).unwrap();

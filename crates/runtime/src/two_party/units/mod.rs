@@ -193,8 +193,8 @@ impl Half {
         Self { shares: Zeroizing::new(vec![0; parts.bytes]), pads: KeptPads::default() }
     }
 
-    fn read([shares, pads]: [Zeroizing<Vec<u8>>; 2]) -> Self {
-        Self { shares, pads: KeptPads::from_bytes(pads) }
+    fn read([shares, mut pads]: [Zeroizing<Vec<u8>>; 2]) -> Self {
+        Self { shares, pads: KeptPads::from_bytes(std::mem::take(&mut *pads)) }
     }
 
     /// As a file has it.
