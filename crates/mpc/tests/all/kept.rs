@@ -99,7 +99,7 @@ fn kept_pads_give_the_same_results_and_no_ots() {
         // Values of two images, which share a supply of two units.
         let mut x = values(2 * n, ring(), 3);
         // What is compared as it is divided stays in its ring.
-        x.iter_mut().for_each(|v| *v = ring().encode(ring().signed(*v) >> i64::from(case.units)));
+        x.iter_mut().for_each(|v| *v = ring().encode(ring().signed(*v) >> case.units));
         let shares = share(&x, ring(), 9);
         for kind in
             [OtKind::Iknp, OtKind::Silent(SilentSize::Tiny)].into_iter().take(if k == 1 { 2 } else { 1 })
