@@ -170,13 +170,13 @@ impl Drop for KeptPads {
 }
 
 impl KeptPads {
-    /// From what [`Self::bytes`] gave.
+    /// A party's half of one unit, from the bytes that [`Self::bytes`] gave; [`Session::supply`] refuses others than its demand has.
     #[must_use]
     pub fn from_bytes(bytes: Vec<u8>) -> Self {
         Self(bytes)
     }
 
-    /// What is kept: [`PadDemand::bytes`] of them.
+    /// What is kept of one unit: as many bytes as [`PadDemand::bytes`] says for this party.
     #[must_use]
     pub fn bytes(&self) -> &[u8] {
         &self.0
