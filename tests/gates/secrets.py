@@ -76,12 +76,13 @@ EITHER: dict[str, set[str]] = {
     "layers/src/matrix_product/multiplier.rs": {"MatrixMultiplier", "Plain"},
     "runtime/src/two_party/methods/matrix_product/half.rs": {"MatrixHalf"},
     "mpc/src/block.rs": {"Prg"},
+    "mpc/src/kept.rs": {"KeptPads", "Supply"},
     "mpc/src/ot/ferret.rs": {"Base", "Planted", "Punctured", "Sender"},
     "mpc/src/ot/rows.rs": {"Rows"},
     "mpc/src/ot/iknp.rs": {"Receiver", "Sender"},
     "mpc/src/ot/softspoken.rs": {"Receiver", "Sender"},
-    # What units a client names on the wire, and one party's shares of a unit.
-    "runtime/src/two_party/units/mod.rs": {"Claim", "Shares"},
+    # What units a client names on the wire, and one party's half of a unit.
+    "runtime/src/two_party/units/mod.rs": {"Claim", "Half"},
 }
 # What both may see: public keys, key material for the server's evaluation, shapes of a stage, descriptions of messages.
 PUBLIC: dict[str, set[str]] = {

@@ -60,6 +60,7 @@ def rows(
                     + (" (the same ones)" if seen.shared else ""),
                     "seconds": trace["seconds"],
                     "client_cpu_seconds": min(t["cpu_seconds"] for t in seen.client),
+                    "server_cpu_seconds": min(t["server_cpu_seconds"] for t in seen.client),
                     "megabytes": (trace["bytes_up"] + trace["bytes_down"]) / 1e6,
                     "rounds": trace["rounds"],
                     **(_before(seen, told["prepared"], len(x)) if prepared else {}),

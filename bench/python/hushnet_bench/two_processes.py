@@ -90,6 +90,7 @@ def measure(
                 "seconds": seconds,
                 "inputs": list(arrays),
                 "prepared": prepared,
+                "server": process.pid,
             }
             done = subprocess.run(
                 [
@@ -207,9 +208,10 @@ def _client(order: dict[str, Any]) -> None:
         for first in range(0, len(next(iter(x.values()))), batch):
             if results and limit is not None and time.monotonic() - started > limit:
                 break
-            cpu = time.process_time()
+            cpu, server = time.process_time(), cpu_seconds(order["server"])
             results.append(connection.infer({name: v[first : first + batch] for name, v in x.items()}))
             results[-1].trace["cpu_seconds"] = time.process_time() - cpu
+            results[-1].trace["server_cpu_seconds"] = cpu_seconds(order["server"]) - server
     outputs: dict[str, Any] = {k: np.concatenate([r.outputs[k] for r in results]) for k in results[0].outputs}
     np.savez(folder / "outputs.npz", **outputs)
     (folder / "client.json").write_text(json.dumps([r.trace for r in results]))

@@ -54,7 +54,7 @@ pub(crate) fn unpack(data: &[u8], l: u32, out: &mut [u64]) -> Result<()> {
 
 /// Widths and lengths are checked before words are packed, so this is a fault of this crate.
 #[cold]
-fn refused(error: RingError, bits: u32) -> MpcError {
+pub(crate) fn refused(error: RingError, bits: u32) -> MpcError {
     match error {
         RingError::Length { what, expected, got } => MpcError::Length { what, expected, got },
         _ => MpcError::RingWidth { bits, min: 1 },

@@ -3,6 +3,7 @@
 //! Every protocol has a twin in `cost` style that drives a [`CostModel`] through the same messages; tests
 //! demand that the prediction equals the channel's counters exactly.
 
+use crate::kept::{Item, PadDemand};
 use crate::ot::ledger::{Ledger, OtKind, Step};
 use crate::Party;
 
@@ -46,6 +47,8 @@ pub struct CostModel {
     drawn: [u64; 2],
     extended: Extended,
     gates: u64,
+    pads: PadDemand,
+    supplied: bool,
 }
 
 /// Work of OT extensions, both directions together: what their processor time follows from.
@@ -74,6 +77,8 @@ impl CostModel {
             drawn: [0; 2],
             extended: Extended::default(),
             gates: 0,
+            pads: PadDemand::default(),
+            supplied: false,
         }
     }
 
@@ -117,6 +122,22 @@ impl CostModel {
     #[must_use]
     pub fn gates(&self) -> u64 {
         self.gates
+    }
+
+    /// Pads that protocols have needed so far, from whatever they were made.
+    #[must_use]
+    pub fn pads(&self) -> &PadDemand {
+        &self.pads
+    }
+
+    /// Whether protocols draw from kept pads from now on, as between `Session::supply` and `Session::withdraw`.
+    pub fn supply(&mut self, kept: bool) {
+        self.supplied = kept;
+    }
+
+    /// A protocol's pads of n values.
+    pub(crate) fn pad(&mut self, item: Item, n: usize) {
+        self.pads.add(item, n);
     }
 
     pub(crate) fn garble(&mut self, gates: u64) {
@@ -232,6 +253,20 @@ impl CostModel {
         self.drawn.iter_mut().zip(n).for_each(|(d, n)| *d += n);
         for (ledger, n) in self.stock.iter_mut().flatten().zip(n) {
             ledger.draw(n);
+        }
+    }
+
+    /// Ensures and takes the correlated OTs of pads, which kept pads need not.
+    pub(crate) fn provide(&mut self, n: [u64; 2]) {
+        if !self.supplied {
+            self.take(n);
+        }
+    }
+
+    /// Ensures them.
+    pub(crate) fn provide_ahead(&mut self, n: [u64; 2]) {
+        if !self.supplied {
+            self.ensure(n);
         }
     }
 }

@@ -18,6 +18,7 @@ mod error;
 #[cfg(fuzzing)]
 pub mod fuzzing;
 pub mod garble;
+mod kept;
 mod line;
 pub mod ot;
 mod protocols;
@@ -32,6 +33,7 @@ pub use block::{Block, Prg};
 pub use channel::{memory_pair, Channel, MemoryChannel, Stats, TcpChannel};
 pub use cost::{Cost, CostModel, Extended};
 pub use error::{MpcError, Result};
+pub use kept::{pads_cost, KeptPads, PadDemand};
 pub use ot::ledger::SilentSize;
 pub use ot::OtKind;
 pub use protocols::*;

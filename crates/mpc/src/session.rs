@@ -8,6 +8,7 @@ use crate::channel::{Channel, Stats};
 use crate::cost::CostModel;
 use crate::error::{MpcError, Result};
 use crate::garble::Tweaks;
+use crate::kept::Supply;
 use crate::line::{Line, Stock};
 use crate::ot::pads::Pads;
 use crate::ot::{base, ferret, iknp, softspoken, CotReceiver, CotSender, OtKind};
@@ -16,7 +17,7 @@ use crate::uses;
 use hushnet_ring::ledger;
 
 /// Which of the two parties.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub enum Party {
     /// By convention the server.
     Zero,
@@ -63,6 +64,8 @@ pub struct Session {
     kind: OtKind,
     chunk: usize,
     started: bool,
+    /// Pads that were made before, where protocols draw from them.
+    pub(crate) supply: Option<Supply>,
 }
 
 fn label(session: &[u8; 32], what: &[u8]) -> Block {
@@ -200,6 +203,7 @@ impl Session {
             kind,
             chunk,
             started: false,
+            supply: None,
         })
     }
 

@@ -6,6 +6,9 @@ use hushnet_ring::ledger::Kind;
 pub const SENT_PAD: Kind = Kind("OT pad of the sender");
 /// Correlated OTs as their receiver draws them.
 pub const RECEIVED_PAD: Kind = Kind("OT pad of the receiver");
+/// Words of kept pads, as a protocol draws them at party 0 and at party 1 (a pad that one chose is one of the other's two); the OTs that they were
+/// made of are recorded before.
+pub const KEPT_PADS: [Kind; 2] = [Kind("kept pad of party 0"), Kind("kept pad of party 1")];
 /// What the hash of 1-of-2^k OT takes, sender.
 pub const SENT_TABLE_KEY: Kind = Kind("1-of-N OT key of the sender");
 /// What the hash of 1-of-2^k OT takes, receiver.

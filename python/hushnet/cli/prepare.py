@@ -45,7 +45,7 @@ def prepare(
     trace: Path | None = Trace,
     as_json: bool = Json,
 ) -> None:
-    """Do the linear layers' work of inferences before their inputs are known (two-party plans)."""
+    """Do all work of inferences that their inputs do not change, before these are known (two-party plans)."""
     check_output(trace, what="a trace")
     options: dict[str, Any] = {
         "ca": str(ca) if ca else None,

@@ -131,7 +131,7 @@ def _prepared(found: cost.Account) -> dict[str, Any]:
         for way in ("bytes_up", "bytes_down", "rounds")
     }
     kept = {name: told[name] for name in ("client_bytes", "server_bytes", "unprepared")}
-    return {"prepared": phases | kept}
+    return {"prepared": phases | kept | {"online_transfers": told["extensions"]["drawn"]}}
 
 
 def _parameters(plan: Plan, layers: Sequence[Report]) -> dict[str, Any]:
@@ -384,6 +384,7 @@ def totals(report: Report, size: Any, seconds: Any) -> Table:
         p = t["prepared"]
         before, then = (size(p[f"{name}_bytes_up"] + p[f"{name}_bytes_down"]) for name in ("offline", "online"))
         left = f"; {len(p['unprepared'])} stages cannot be prepared" if p["unprepared"] else ""
+        left += f"; {p['online_transfers']:,} transfers are made with the input" if p["online_transfers"] else ""
         table.add_row(
             "Prepared",
             f"{before} before, {then} in {p['online_rounds']} rounds with the input; of one image the client keeps "

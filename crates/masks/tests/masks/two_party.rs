@@ -277,10 +277,15 @@ fn prepared(net: &Net, method: &str) {
     let _ = std::fs::remove_dir_all(&folder);
 }
 
-/// Over preparation and inference: r meets one image, s one product, and what the methods use for r is used once.
+/// Over preparation and inference: r meets one image, s one product, a pad one draw, and what the methods use for r is used once.
 #[test]
 fn prepared_inferences_use_every_mask_once() {
-    let units: Needs<'_> = &[(uses::UNIT_MASK, 3 * (160 / 32 + 80 / 32)), (uses::UNIT_SHARE, 6)];
+    let units: Needs<'_> = &[
+        (uses::UNIT_MASK, 3 * (160 / 32 + 80 / 32)),
+        (uses::UNIT_SHARE, 6),
+        (ot::KEPT_PADS[0], 1000),
+        (ot::KEPT_PADS[1], 1000),
+    ];
     for (method, needs) in [("cheetah", CHEETAH), ("batch", BATCH), ("rotation-free", ROTATION_FREE)] {
         let net = nets::classifier(&[method], "ot");
         let ((), report) = recorded(|| prepared(&net, method));
@@ -290,6 +295,11 @@ fn prepared_inferences_use_every_mask_once() {
     let recording = Recording::start().plant(uses::UNIT_MASK, 2..3);
     prepared(&net, "planted");
     assert_found("r of two images", &recording.finish(), &[uses::UNIT_MASK]);
+    for kind in ot::KEPT_PADS {
+        let recording = Recording::start().plant(kind, 2..3);
+        prepared(&net, "planted");
+        assert_found(kind.0, &recording.finish(), &[kind]);
+    }
 }
 
 /// Runs cheetah on two images with a planted failure; the opened values are what they are without it.

@@ -7,6 +7,7 @@ use super::tree;
 use crate::bits::{self, to_planes, words};
 use crate::cost::CostModel;
 use crate::error::{MpcError, Result};
+use crate::kept::{widths, Item};
 use crate::ring::Ring;
 use crate::{Party, Session};
 
@@ -66,7 +67,7 @@ impl Bits {
 
 /// Shares of `[x < y]` for m-bit numbers, given as planes: party 1 holds x, party 0 holds y. One pass, not chunked.
 pub(crate) fn compare_planes(s: &mut Session, input: &[Vec<u64>], n: usize) -> Result<Vec<u64>> {
-    s.ensure(demand(input.len(), n))?;
+    s.provide(demand(input.len(), n))?;
     let digits = leaf::leaves(s, input, n, false)?;
     Ok(tree::join(s, digits, n)?.lt)
 }
@@ -78,7 +79,7 @@ fn demand(m: usize, n: usize) -> [u64; 2] {
 }
 
 pub(crate) fn compare_planes_cost(model: &mut CostModel, m: usize, n: usize) {
-    model.take(demand(m, n));
+    model.provide(demand(m, n));
     leaf::cost(model, m, n, false, 0);
     tree::cost(model, m.div_ceil(2), n, false);
 }
@@ -90,7 +91,7 @@ pub(super) fn compare_beside(
     n: usize,
     (payloads, rings): (&[&[u64]], &[Ring]),
 ) -> Result<(Vec<u64>, Selection)> {
-    s.ensure(demand_beside(input.len(), n))?;
+    s.provide(demand_beside(input.len(), n))?;
     let mut begun = None;
     let digits = leaf::leaves_beside(s, input, n, false, &mut |s| {
         begun = Some(Selection::begin(s, payloads, rings)?);
@@ -108,7 +109,8 @@ pub(super) fn demand_beside(m: usize, n: usize) -> [u64; 2] {
 
 /// Messages of [`compare_beside`].
 pub(super) fn compare_beside_cost(model: &mut CostModel, m: usize, n: usize, rings: &[Ring]) {
-    model.take(demand_beside(m, n));
+    model.provide(demand_beside(m, n));
+    model.pad(Item::Selection(widths(rings)), n);
     leaf::cost(model, m, n, false, Selection::bytes(n, rings));
     tree::cost(model, m.div_ceil(2), n, false);
 }
@@ -130,7 +132,7 @@ pub(crate) fn compare_both(
 ) -> Result<[Vec<u64>; 2]> {
     let low = compare_planes(s, &input[..split], n)?;
     let m = input.len() - split;
-    s.ensure(demand_high(m, n))?;
+    s.provide(demand_high(m, n))?;
     let mut digits = vec![Digit { lt: low.clone(), eq: None }];
     digits.extend(leaf::leaves(s, &input[split..], n, true)?);
     Ok([low, tree::join(s, digits, n)?.lt])
@@ -144,7 +146,7 @@ fn demand_high(m: usize, n: usize) -> [u64; 2] {
 pub(crate) fn compare_both_cost(model: &mut CostModel, m: usize, split: usize, n: usize) {
     compare_planes_cost(model, split, n);
     let m = m - split;
-    model.take(demand_high(m, n));
+    model.provide(demand_high(m, n));
     leaf::cost(model, m, n, true, 0);
     tree::cost(model, m.div_ceil(2) + 1, n, false);
 }

@@ -14,12 +14,13 @@
 use crate::bits::{bytes, words};
 use crate::cost::CostModel;
 use crate::error::Result;
+use crate::kept::{exactly, Item};
 use crate::simd::{FixedKey, GROUP};
 use crate::wire::{recv_plane, send_plane};
 use crate::{Block, Party, Session};
 
 /// Who has the pads of all choices, and who chooses.
-const SENDER: Party = Party::One;
+pub(crate) const SENDER: Party = Party::One;
 const CHOOSER: Party = Party::Zero;
 
 /// XOR shares of lt and, where needed, eq; planes of n bits.
@@ -42,6 +43,7 @@ pub(super) fn demand(m: usize, n: usize) -> u64 {
 pub(super) fn cost(model: &mut CostModel, m: usize, n: usize, lowest_eq: bool, beside: u64) {
     let plane = bytes(n) as u64;
     for w in widths(m) {
+        model.pad(if w == 1 { Item::One } else { Item::Two }, n);
         model.depart_late(CHOOSER, w as u64 * plane);
     }
     model.depart_late(CHOOSER, beside);
@@ -65,7 +67,7 @@ pub(super) fn cost(model: &mut CostModel, m: usize, n: usize, lowest_eq: bool, b
 }
 
 /// Compares m-bit numbers digit by digit; `input` holds this party's planes, least significant first. The lowest
-/// digit gets an eq only when `lowest_eq`. The correlated OTs have been ensured: [`demand`].
+/// digit gets an eq only when `lowest_eq`. The correlated OTs have been provided: [`demand`].
 pub(super) fn leaves(s: &mut Session, input: &[Vec<u64>], n: usize, lowest_eq: bool) -> Result<Vec<Digit>> {
     leaves_beside(s, input, n, lowest_eq, &mut |_| Ok(()))
 }
@@ -89,20 +91,59 @@ pub(super) fn leaves_beside(
     Ok(digits)
 }
 
-/// The sender's pads for 64 instances of a two-bit digit.
-struct Pads {
-    p: [u64; 4],
-    e: [u64; 3],
+/// A digit's pads and choices as planes of n values: [`Item::One`]. The sender has the pad of 0 and its XOR with that of 1, the other party its choice and
+/// that one's pad.
+pub(crate) fn one_bit(s: &mut Session, n: usize) -> Result<Vec<Vec<u64>>> {
+    let (mut out, mut q) = (vec![vec![0; words(n)]; 2], [0; GROUP]);
+    let delta = s.delta();
+    for w in 0..words(n) {
+        let group = if s.party == SENDER {
+            s.draw_sent(&mut q)?;
+            let ([m0], [m1]) = (s.send_pads.key.planes::<1>(&q, 0), s.send_pads.key.planes::<1>(&q, delta));
+            [m0, m0 ^ m1]
+        } else {
+            s.draw_received(&mut q)?;
+            let [pad] = s.recv_pads.key.planes(&q, 0);
+            [s.recv_pads.key.choices(&q), pad]
+        };
+        out.iter_mut().zip(group).for_each(|(o, g)| o[w] = g);
+    }
+    Ok(out)
 }
 
-fn pads2(hash: &FixedKey, delta: Block, q: &[Block; 2 * GROUP]) -> Pads {
+/// The same of a digit of two bits: [`Item::Two`]. The sender has P(0) to P(3) and E's three coefficients, the other party c1, c0, P(c) and E(c).
+pub(crate) fn two_bits(s: &mut Session, n: usize) -> Result<Vec<Vec<u64>>> {
+    let mut q = [0; 2 * GROUP];
+    let mut out = vec![vec![0; words(n)]; if s.party == SENDER { 7 } else { 4 }];
+    let delta = s.delta();
+    for w in 0..words(n) {
+        if s.party == SENDER {
+            s.draw_sent(&mut q)?;
+            let all = sent_two(&s.send_pads.key, delta, &q);
+            out.iter_mut().zip(all).for_each(|(o, g)| o[w] = g);
+        } else {
+            s.draw_received(&mut q)?;
+            let all = chosen_two(&s.recv_pads.key, &q);
+            out.iter_mut().zip(all).for_each(|(o, g)| o[w] = g);
+        }
+    }
+    Ok(out)
+}
+
+fn sent_two(hash: &FixedKey, delta: Block, q: &[Block; 2 * GROUP]) -> [u64; 7] {
     let (q1, q0) = halves(q);
     let h: [[u64; 3]; 2] = [hash.planes(q1, 0), hash.planes(q1, delta)];
     let l: [[u64; 3]; 2] = [hash.planes(q0, 0), hash.planes(q0, delta)];
-    Pads {
-        p: std::array::from_fn(|c| h[c >> 1][c & 1] ^ l[c & 1][c >> 1]),
-        e: [h[0][2] ^ l[0][2], l[0][2] ^ l[1][2], h[0][2] ^ h[1][2]],
-    }
+    let [p0, p1, p2, p3] = std::array::from_fn(|c| h[c >> 1][c & 1] ^ l[c & 1][c >> 1]);
+    [p0, p1, p2, p3, h[0][2] ^ l[0][2], l[0][2] ^ l[1][2], h[0][2] ^ h[1][2]]
+}
+
+fn chosen_two(hash: &FixedKey, t: &[Block; 2 * GROUP]) -> [u64; 4] {
+    let (t1, t0) = halves(t);
+    let (c1, c0) = (hash.choices(t1), hash.choices(t0));
+    let (h, l): ([u64; 3], [u64; 3]) = (hash.planes(t1, 0), hash.planes(t0, 0));
+    let pad = h[0] ^ ((h[0] ^ h[1]) & c0) ^ l[0] ^ ((l[0] ^ l[1]) & c1);
+    [c1, c0, pad, h[2] ^ l[2]]
 }
 
 fn halves(q: &[Block; 2 * GROUP]) -> (&[Block; GROUP], &[Block; GROUP]) {
@@ -128,32 +169,26 @@ fn send_leaves(s: &mut Session, x: &[Vec<u64>], n: usize, lowest_eq: bool) -> Re
 }
 
 fn send_two(s: &mut Session, x0: &[u64], x1: &[u64], n: usize, want_eq: bool) -> Result<Digit> {
-    let delta = s.delta();
-    let mut pads = Vec::with_capacity(words(n));
-    let mut q = [0; 2 * GROUP];
-    for _ in 0..words(n) {
-        s.draw_sent(&mut q)?;
-        pads.push(pads2(&s.send_pads.key, delta, &q));
-    }
+    let [p0, p1, p2, p3, e0, e1, e2] = exactly(s.pads(Item::Two, n)?)?;
     let d1 = recv_plane(&mut *s.channel, n)?;
     let d0 = recv_plane(&mut *s.channel, n)?;
     let mut f = [(); 5].map(|()| vec![0; words(n)]);
     let mut lt = vec![0; words(n)];
     let mut eq = vec![0; words(n)];
-    for (w, Pads { p, e }) in pads.into_iter().enumerate() {
+    for w in 0..words(n) {
         let (d1, d0, u, v) = (d1[w], d0[w], !x1[w], !x0[w]);
         // R(j) = P(j ^ d): swap within pairs where d0, pairs where d1.
-        let t = [(p[0] ^ p[1]) & d0, (p[2] ^ p[3]) & d0];
-        let p = [p[0] ^ t[0], p[1] ^ t[0], p[2] ^ t[1], p[3] ^ t[1]];
+        let t = [(p0[w] ^ p1[w]) & d0, (p2[w] ^ p3[w]) & d0];
+        let p = [p0[w] ^ t[0], p1[w] ^ t[0], p2[w] ^ t[1], p3[w] ^ t[1]];
         let t = [(p[0] ^ p[2]) & d1, (p[1] ^ p[3]) & d1];
         let r = [p[0] ^ t[0], p[1] ^ t[1], p[2] ^ t[0], p[3] ^ t[1]];
         lt[w] = r[0];
         f[0][w] = r[0] ^ r[1] ^ (u & v);
         f[1][w] = r[0] ^ r[2] ^ u;
         f[2][w] = r[0] ^ r[3] ^ (u | v);
-        eq[w] = (u & v) ^ e[0] ^ (d0 & e[1]) ^ (d1 & e[2]);
-        f[3][w] = u ^ e[1];
-        f[4][w] = v ^ e[2];
+        eq[w] = (u & v) ^ e0[w] ^ (d0 & e1[w]) ^ (d1 & e2[w]);
+        f[3][w] = u ^ e1[w];
+        f[4][w] = v ^ e2[w];
     }
     for f in &f[..if want_eq { 5 } else { 3 }] {
         send_plane(&mut *s.channel, f, n)?;
@@ -162,16 +197,7 @@ fn send_two(s: &mut Session, x0: &[u64], x1: &[u64], n: usize, want_eq: bool) ->
 }
 
 fn send_one(s: &mut Session, x0: &[u64], n: usize) -> Result<Digit> {
-    let delta = s.delta();
-    let mut lt = vec![0; words(n)];
-    let mut f = vec![0; words(n)];
-    let mut q = [0; GROUP];
-    for w in 0..words(n) {
-        s.draw_sent(&mut q)?;
-        let ([m0], [m1]) = (s.send_pads.key.planes::<1>(&q, 0), s.send_pads.key.planes::<1>(&q, delta));
-        lt[w] = m0;
-        f[w] = m0 ^ m1;
-    }
+    let [mut lt, mut f] = exactly(s.pads(Item::One, n)?)?;
     let d = recv_plane(&mut *s.channel, n)?;
     for (w, d) in d.into_iter().enumerate() {
         lt[w] ^= d & f[w];
@@ -216,31 +242,17 @@ fn finish_leaves(
 }
 
 fn choose_two(s: &mut Session, y0: &[u64], y1: &[u64], n: usize) -> Result<Digit> {
-    let mut t = [0; 2 * GROUP];
-    let [mut lt, mut eq, mut d1, mut d0] = [(); 4].map(|()| vec![0; words(n)]);
-    for w in 0..words(n) {
-        s.draw_received(&mut t)?;
-        let (t1, t0) = halves(&t);
-        let (c1, c0) = (s.recv_pads.key.choices(t1), s.recv_pads.key.choices(t0));
-        let (h, l): ([u64; 3], [u64; 3]) = (s.recv_pads.key.planes(t1, 0), s.recv_pads.key.planes(t0, 0));
-        lt[w] = h[0] ^ ((h[0] ^ h[1]) & c0) ^ l[0] ^ ((l[0] ^ l[1]) & c1);
-        eq[w] = h[2] ^ l[2];
-        d1[w] = c1 ^ y1[w];
-        d0[w] = c0 ^ y0[w];
-    }
+    let [mut d1, mut d0, lt, eq] = exactly(s.pads(Item::Two, n)?)?;
+    d1.iter_mut().zip(y1).for_each(|(d, y)| *d ^= y);
+    d0.iter_mut().zip(y0).for_each(|(d, y)| *d ^= y);
     send_plane(&mut *s.channel, &d1, n)?;
     send_plane(&mut *s.channel, &d0, n)?;
     Ok(Digit { lt, eq: Some(eq) })
 }
 
 fn choose_one(s: &mut Session, y0: &[u64], n: usize) -> Result<Digit> {
-    let mut t = [0; GROUP];
-    let [mut lt, mut d] = [(); 2].map(|()| vec![0; words(n)]);
-    for w in 0..words(n) {
-        s.draw_received(&mut t)?;
-        d[w] = s.recv_pads.key.choices(&t) ^ y0[w];
-        [lt[w]] = s.recv_pads.key.planes(&t, 0);
-    }
+    let [mut d, lt] = exactly(s.pads(Item::One, n)?)?;
+    d.iter_mut().zip(y0).for_each(|(d, y)| *d ^= y);
     send_plane(&mut *s.channel, &d, n)?;
     Ok(Digit { lt, eq: Some(y0.to_vec()) })
 }

@@ -5,8 +5,10 @@
 use crate::bits::{bit, bytes, words};
 use crate::cost::CostModel;
 use crate::error::{check_len, Result};
+use crate::kept::{widths, Item};
 use crate::ring::Ring;
 use crate::select::all;
+use crate::simd::GROUP;
 use crate::wire::{packed_bytes, recv_packed, recv_plane, send_packed, send_plane};
 use crate::{Block, Party, Session};
 
@@ -33,7 +35,10 @@ pub(crate) const BOTH: Directions = [true, true];
 /// Messages of [`products`].
 pub(crate) fn cost(m: &mut CostModel, n: usize, directions: Directions, rings: &[Ring]) {
     for (_, n) in chunks(n, m.chunk) {
-        m.take(directions.map(|d| if d { n as u64 } else { 0 }));
+        m.provide(directions.map(|d| if d { n as u64 } else { 0 }));
+        for (holder, _) in [Party::Zero, Party::One].into_iter().zip(directions).filter(|(_, on)| *on) {
+            m.pad(Item::Product { holder, bits: widths(rings) }, n);
+        }
         let plane = bytes(n) as u64;
         let payload: u64 = rings.iter().map(|r| packed_bytes(n, r.bits())).sum();
         let [zero, one] = directions;
@@ -63,37 +68,30 @@ pub(crate) fn products(s: &mut Session, job: &Job<'_>) -> Result<Vec<Vec<u64>>> 
     Ok(out)
 }
 
-/// Pads of the payloads: the low word of a hash for the first, the high word for the second.
-fn split(hashes: &[Block], pads: &mut [Vec<u64>]) {
-    for (k, p) in pads.iter_mut().enumerate() {
-        p.extend(hashes.iter().map(|h| (h >> (64 * k)) as u64));
-    }
-}
-
 fn pass(s: &mut Session, job: &Job<'_>) -> Result<Vec<Vec<u64>>> {
     let (n, k) = (job.n, job.rings.len());
     let mut demand = [0; 2];
     demand[s.party.index()] = if job.send.is_some() { n as u64 } else { 0 };
     demand[s.party.other().index()] = if job.recv.is_some() { n as u64 } else { 0 };
-    s.ensure(demand)?;
-    let empty = || vec![Vec::with_capacity(n); k];
-    let mut chosen = empty();
+    s.provide(demand)?;
+    let item = |holder| Item::Product { holder, bits: widths(job.rings) };
+    let mut chosen = Vec::new();
     if let Some(b) = job.recv {
-        let c = recv_pads(s, n, &mut chosen)?;
+        chosen = s.pads(item(s.party.other()), n)?;
+        let c = chosen.remove(0);
         let d: Vec<u64> = b.iter().zip(&c).map(|(b, c)| b ^ c).collect();
         send_plane(&mut *s.channel, &d, n)?;
         s.channel.flush()?;
     }
     let mut out = vec![vec![0; n]; k];
     if let Some(f) = job.send {
-        let (mut p0, mut p1) = (empty(), empty());
-        send_pads(s, n, &mut p0, &mut p1)?;
+        let pads = s.pads(item(s.party), n)?;
         let d = recv_plane(&mut *s.channel, n)?;
-        for (j, ring) in job.rings.iter().enumerate() {
+        for ((j, ring), pair) in job.rings.iter().enumerate().zip(pads.chunks_exact(2)) {
             let mut tau = vec![0; n];
             for i in 0..n {
-                let swap = (p0[j][i] ^ p1[j][i]) & bit(&d, i).wrapping_neg();
-                let (a, b) = (p0[j][i] ^ swap, p1[j][i] ^ swap);
+                let swap = (pair[0][i] ^ pair[1][i]) & bit(&d, i).wrapping_neg();
+                let (a, b) = (pair[0][i] ^ swap, pair[1][i] ^ swap);
                 tau[i] = ring.reduce(a.wrapping_sub(b).wrapping_add(f[j][i]));
                 out[j][i] = ring.sub(0, a);
             }
@@ -113,34 +111,40 @@ fn pass(s: &mut Session, job: &Job<'_>) -> Result<Vec<Vec<u64>>> {
     Ok(out)
 }
 
-fn recv_pads(s: &mut Session, n: usize, pads: &mut [Vec<u64>]) -> Result<Vec<u64>> {
-    let mut choices = Vec::with_capacity(words(n));
-    let (mut t, mut h) = ([0; STEP], [0; STEP]);
-    for (_, m) in chunks(n, STEP) {
-        s.draw_received(&mut t[..m])?;
-        t[m..].fill(0);
-        for group in t[..m.next_multiple_of(64)].chunks_exact(64) {
-            if let Ok(group) = group.try_into() {
-                choices.push(s.recv_pads.key.choices(group));
+/// The columns of [`Item::Product`] of n values. Of every payload the holder of the numbers has both pads, the other party its choices (a plane, once) and
+/// their pads: the low word of a hash for the first payload, the high word for the second.
+pub(crate) fn pads(s: &mut Session, n: usize, holder: Party, bits: [u32; 2]) -> Result<Vec<Vec<u64>>> {
+    let count = bits.iter().filter(|b| **b > 0).count();
+    let (mut drawn, mut hash) = ([0; STEP], [0; STEP]);
+    if s.party == holder {
+        let delta = s.delta();
+        let mut out = vec![Vec::with_capacity(n); 2 * count];
+        for (_, m) in chunks(n, STEP) {
+            s.draw_sent(&mut drawn[..m])?;
+            for (second, offset) in [0, delta].into_iter().enumerate() {
+                s.send_pads.key.hash(&drawn[..m], offset, &mut hash[..m]);
+                split(&hash[..m], out[second..].iter_mut().step_by(2));
             }
         }
-        s.recv_pads.key.hash(&t[..m], 0, &mut h[..m]);
-        split(&h[..m], pads);
+        return Ok(out);
     }
-    Ok(choices)
+    let mut out = vec![Vec::with_capacity(n); 1 + count];
+    for (_, m) in chunks(n, STEP) {
+        s.draw_received(&mut drawn[..m])?;
+        drawn[m..].fill(0);
+        for group in drawn[..m.next_multiple_of(GROUP)].as_chunks::<GROUP>().0 {
+            out[0].push(s.recv_pads.key.choices(group));
+        }
+        s.recv_pads.key.hash(&drawn[..m], 0, &mut hash[..m]);
+        split(&hash[..m], out[1..].iter_mut());
+    }
+    Ok(out)
 }
 
-fn send_pads(s: &mut Session, n: usize, p0: &mut [Vec<u64>], p1: &mut [Vec<u64>]) -> Result<()> {
-    let delta = s.delta();
-    let (mut q, mut h) = ([0; STEP], [0; STEP]);
-    for (_, m) in chunks(n, STEP) {
-        s.draw_sent(&mut q[..m])?;
-        s.send_pads.key.hash(&q[..m], 0, &mut h[..m]);
-        split(&h[..m], p0);
-        s.send_pads.key.hash(&q[..m], delta, &mut h[..m]);
-        split(&h[..m], p1);
+fn split<'a>(hashes: &[Block], pads: impl Iterator<Item = &'a mut Vec<u64>>) {
+    for (k, p) in pads.enumerate() {
+        p.extend(hashes.iter().map(|h| (h >> (64 * k)) as u64));
     }
-    Ok(())
 }
 
 /// Shares of the product of party 0's elements with party 1's bits.

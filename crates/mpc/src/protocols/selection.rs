@@ -11,14 +11,17 @@ use super::product::chunks;
 use crate::bits::{bit, bytes, pack, to_planes, unpack, words};
 use crate::cost::CostModel;
 use crate::error::{check_len, Result};
+use crate::kept::{widths, Item};
 use crate::ring::Ring;
-use crate::select::{all, choose};
+use crate::select::all;
 use crate::simd::GROUP;
 use crate::wire::{packed_bytes, recv_packed, recv_plane, send_packed, send_plane};
 use crate::{Block, Party, Session};
 
 /// Correlated OTs drawn at a time.
 const STEP: usize = 1024;
+/// Who chooses for the wrap-around of a result.
+pub(crate) const CHOOSER: Party = Party::Zero;
 
 /// p*x of both parties' random bits p, for one or two payloads x selected by the same bit.
 pub(super) struct Selection {
@@ -30,9 +33,30 @@ pub(super) struct Selection {
     rings: Vec<Ring>,
 }
 
-/// Low word of a hash for the first payload, high word for the second.
-fn word(hash: Block, payload: usize) -> u64 {
-    (hash >> (64 * payload)) as u64
+/// The columns of [`Item::Selection`] of n values: this party's choices (a plane), and of every payload the pad that it chose less its own first one, and the
+/// difference of its own two. Low words of a hash are for the first payload, high words for the second.
+pub(crate) fn pads(s: &mut Session, n: usize, bits: [u32; 2]) -> Result<Vec<Vec<u64>>> {
+    let count = bits.iter().filter(|b| **b > 0).count();
+    let mut out = vec![Vec::with_capacity(n); 1 + 2 * count];
+    let delta = s.delta();
+    let (mut drawn, mut chosen, mut pads) = ([0; STEP], [0; STEP], [[0; STEP]; 2]);
+    for (_, m) in chunks(n, STEP) {
+        drawn[m..].fill(0);
+        s.draw_received(&mut drawn[..m])?;
+        for group in drawn[..m.next_multiple_of(GROUP)].as_chunks::<GROUP>().0 {
+            out[0].push(s.recv_pads.key.choices(group));
+        }
+        s.recv_pads.key.hash(&drawn[..m], 0, &mut chosen[..m]);
+        s.draw_sent(&mut drawn[..m])?;
+        s.send_pads.key.hash(&drawn[..m], 0, &mut pads[0][..m]);
+        s.send_pads.key.hash(&drawn[..m], delta, &mut pads[1][..m]);
+        for (k, out) in out[1..].chunks_exact_mut(2).enumerate() {
+            let word = |hash: Block| (hash >> (64 * k)) as u64;
+            out[0].extend((0..m).map(|i| word(chosen[i]).wrapping_sub(word(pads[0][i]))));
+            out[1].extend((0..m).map(|i| word(pads[0][i]).wrapping_sub(word(pads[1][i]))));
+        }
+    }
+    Ok(out)
 }
 
 impl Selection {
@@ -41,39 +65,34 @@ impl Selection {
         rings.iter().map(|r| packed_bytes(n, r.bits())).sum()
     }
 
-    /// Draws n OTs in both directions, which have been ensured, and sends this party's payloads.
+    /// Draws n OTs in both directions, which have been provided, and sends this party's payloads.
     pub(super) fn begin(s: &mut Session, payloads: &[&[u64]], rings: &[Ring]) -> Result<Self> {
         let n = payloads.first().map_or(0, |x| x.len());
         for x in payloads {
             check_len("selected vector", n, x.len())?;
         }
-        let delta = s.delta();
+        let item = Item::Selection(widths(rings));
         let mut random = Vec::with_capacity(words(n));
         let mut products = vec![Vec::with_capacity(n); payloads.len()];
-        let (mut drawn, mut chosen, mut pads) = ([0; STEP], [0; STEP], [[0; STEP]; 2]);
         let (mut sent, mut message) = (Vec::with_capacity(STEP), Vec::new());
         for (at, m) in chunks(n, STEP) {
-            drawn[m..].fill(0);
-            s.draw_received(&mut drawn[..m])?;
-            for group in drawn[..m.next_multiple_of(GROUP)].as_chunks::<GROUP>().0 {
-                random.push(s.recv_pads.key.choices(group));
-            }
-            s.recv_pads.key.hash(&drawn[..m], 0, &mut chosen[..m]);
-            s.draw_sent(&mut drawn[..m])?;
-            s.send_pads.key.hash(&drawn[..m], 0, &mut pads[0][..m]);
-            s.send_pads.key.hash(&drawn[..m], delta, &mut pads[1][..m]);
-            for (k, (x, out)) in payloads.iter().zip(&mut products).enumerate() {
+            let drawn = s.pads(item, m)?;
+            random.extend_from_slice(&drawn[0]);
+            for ((x, out), (pads, ring)) in
+                payloads.iter().zip(&mut products).zip(drawn[1..].chunks_exact(2).zip(rings))
+            {
                 sent.clear();
-                for i in 0..m {
-                    let (x, p) = (x[at + i], all(bit(&random, at + i)));
-                    let (first, second) = (word(pads[0][i], k), word(pads[1][i], k));
+                for ((i, x), (kept, difference)) in
+                    x[at..at + m].iter().enumerate().zip(pads[0].iter().zip(&pads[1]))
+                {
+                    let p = all(bit(&random, at + i));
                     // x where this party's p is 0, else -x.
                     let element = (x ^ p).wrapping_sub(p);
-                    sent.push(rings[k].reduce(first.wrapping_sub(second).wrapping_add(element)));
-                    out.push((x & p).wrapping_add(word(chosen[i], k)).wrapping_sub(first));
+                    sent.push(ring.reduce(difference.wrapping_add(element)));
+                    out.push((x & p).wrapping_add(*kept));
                 }
                 message.clear();
-                pack(&sent, rings[k].bits(), &mut message)?;
+                pack(&sent, ring.bits(), &mut message)?;
                 s.channel.send(&message)?;
             }
         }
@@ -188,7 +207,7 @@ pub(super) fn wide_where_positive(
     let mut out = Vec::with_capacity(y.len());
     for (at, n) in chunks(y.len(), s.chunk()) {
         let (y, base) = (&y[at..at + n], &base[at..at + n]);
-        s.ensure(demand(of.narrow, n))?;
+        s.provide(demand(of.narrow, n))?;
         let (b, selection) = drelu_beside(s, y, of.narrow, (&[y], &[of.narrow]))?;
         let above: Vec<u64> = base.iter().map(|v| v.wrapping_sub(least)).collect();
         let (z, wraps) = match s.party {
@@ -226,9 +245,10 @@ pub(super) fn wide_where_positive_cost(m: &mut CostModel, n: usize, of: Narrowin
     let count = candidates(of.narrow);
     for (_, n) in chunks(n, m.chunk) {
         let plane = bytes(n) as u64;
-        m.ensure(demand(of.narrow, n));
+        m.provide_ahead(demand(of.narrow, n));
         compare_beside_cost(m, of.narrow.bits() as usize - 1, n, &[of.narrow]);
-        m.take([0, (count * n) as u64]);
+        m.provide([0, (count * n) as u64]);
+        m.pad(Item::Wrap { results: count, bits: excess.bits() }, n);
         if count == 1 {
             m.message(Party::One, plane);
             m.message(Party::Zero, 2 * plane);
@@ -237,6 +257,35 @@ pub(super) fn wide_where_positive_cost(m: &mut CostModel, n: usize, of: Narrowin
         }
         m.message(Party::One, packed_bytes(n, excess.bits()));
     }
+}
+
+/// The columns of [`Item::Wrap`] of n values: of every result party 0's choices (a plane) and its pads, or party 1's two pads.
+pub(crate) fn wrap_pads(s: &mut Session, n: usize, results: usize) -> Result<Vec<Vec<u64>>> {
+    let delta = s.delta();
+    let mut out = vec![Vec::with_capacity(n); 2 * results];
+    let (mut drawn, mut hash) = (vec![0; results * STEP], [0; STEP]);
+    for (_, m) in chunks(n, STEP) {
+        let drawn = &mut drawn[..results * m];
+        if s.party == CHOOSER {
+            s.draw_received(drawn)?;
+        } else {
+            s.draw_sent(drawn)?;
+        }
+        for (drawn, out) in drawn.chunks_exact(m).zip(out.chunks_exact_mut(2)) {
+            let low = |hash: &[Block]| -> Vec<u64> { hash.iter().map(|h| *h as u64).collect() };
+            if s.party == CHOOSER {
+                let choices: Vec<u64> = drawn.iter().map(|t| *t as u64 & 1).collect();
+                out[0].extend(to_planes(&choices, 1).swap_remove(0));
+                s.recv_pads.key.hash(drawn, 0, &mut hash[..m]);
+            } else {
+                s.send_pads.key.hash(drawn, 0, &mut hash[..m]);
+                out[0].extend(low(&hash[..m]));
+                s.send_pads.key.hash(drawn, delta, &mut hash[..m]);
+            }
+            out[1].extend(low(&hash[..m]));
+        }
+    }
+    Ok(out)
 }
 
 /// What both parties have of the wide result: the narrow one, less `least`, and its wrap-around.
@@ -306,17 +355,13 @@ fn choosing(
         Results::both(&selection, (y, above), narrow)
     };
     let tops = results.tops(narrow);
-    let (mut corrections, mut pads) = (tops.clone(), vec![Vec::with_capacity(n); count]);
-    let (mut drawn, mut hash) = (vec![0; count * STEP], [0; STEP]);
-    for (at, m) in chunks(n, STEP) {
-        let drawn = &mut drawn[..count * m];
-        s.draw_received(drawn)?;
-        for (k, drawn) in drawn.chunks_exact(m).enumerate() {
-            for (i, t) in drawn.iter().enumerate() {
-                corrections[k][(at + i) / 64] ^= (*t as u64 & 1) << ((at + i) % 64);
-            }
-            s.recv_pads.key.hash(drawn, 0, &mut hash[..m]);
-            pads[k].extend(hash[..m].iter().map(|h| *h as u64));
+    let (mut corrections, mut pads) = (tops.clone(), Vec::with_capacity(count));
+    for (k, column) in s.pads(Item::Wrap { results: count, bits: excess.bits() }, n)?.into_iter().enumerate()
+    {
+        if k % 2 == 1 {
+            pads.push(column);
+        } else {
+            corrections[k / 2].iter_mut().zip(column).for_each(|(c, choice)| *c ^= choice);
         }
     }
     for plane in std::iter::once(&mine).chain(&corrections) {
@@ -350,22 +395,18 @@ fn answering(
     let swaps = named(&corrections, &opened);
     let results = Results::chosen(selection, &opened, (y, above), narrow);
     let top = named(&results.tops(narrow), &opened);
-    let delta = s.delta();
-    let (mut drawn, mut pads) = (vec![0; count * STEP], [[0; STEP]; 2]);
     let (mut sent, mut wraps) = (Vec::with_capacity(n), Vec::with_capacity(n));
     for (at, m) in chunks(n, STEP) {
-        s.draw_sent(&mut drawn[..count * m])?;
-        if count > 1 {
-            let (first, second) = drawn.split_at_mut(m);
-            for (i, (a, b)) in first.iter_mut().zip(second).enumerate() {
-                *a = choose([*a, *b], bit(&opened, at + i));
-            }
+        let mut pads = s.pads(Item::Wrap { results: count, bits: excess.bits() }, m)?;
+        let second = pads.split_off(2);
+        for (pad, other) in pads.iter_mut().zip(&second) {
+            pad.iter_mut()
+                .zip(other)
+                .enumerate()
+                .for_each(|(i, (a, b))| *a ^= (*a ^ b) & all(bit(&opened, at + i)));
         }
-        s.send_pads.key.hash(&drawn[..m], 0, &mut pads[0][..m]);
-        s.send_pads.key.hash(&drawn[..m], delta, &mut pads[1][..m]);
-        for (i, (first, second)) in pads[0][..m].iter().zip(&pads[1]).enumerate() {
+        for (i, (first, second)) in pads[0].iter().zip(&pads[1]).enumerate() {
             let top = bit(&top, at + i);
-            let (first, second) = (*first as u64, *second as u64);
             let swap = (first ^ second) & all(bit(&swaps, at + i));
             let (first, second) = (first ^ swap, second ^ swap);
             sent.push(excess.reduce(first.wrapping_sub(second).wrapping_add(top)));

@@ -9,6 +9,7 @@ use super::leaf::Digit;
 use crate::bits::{bytes, words};
 use crate::cost::CostModel;
 use crate::error::Result;
+use crate::kept::{exactly, Item};
 use crate::simd::GROUP;
 use crate::wire::{recv_plane, send_plane};
 use crate::Session;
@@ -28,6 +29,7 @@ pub(super) fn cost(model: &mut CostModel, mut digits: usize, n: usize, lowest_eq
     while digits > 1 {
         let nodes = digits / 2;
         let planes = 3 * nodes - usize::from(!lowest_eq);
+        (0..nodes).for_each(|node| model.pad(Item::Node { both: node > 0 || lowest_eq }, n));
         let by = (planes * bytes(n)) as u64;
         model.exchange(by, by);
         digits = digits.div_ceil(2);
@@ -41,10 +43,23 @@ struct Triple {
     c: [Vec<u64>; 2],
 }
 
-fn triple(s: &mut Session, n: usize) -> Result<Triple> {
+impl Triple {
+    /// Of both products, or of the first alone.
+    fn draw(s: &mut Session, n: usize, both: bool) -> Result<Self> {
+        let pads = s.pads(Item::Node { both }, n)?;
+        if both {
+            let [a, b0, c0, b1, c1] = exactly(pads)?;
+            return Ok(Self { a, b: [b0, b1], c: [c0, c1] });
+        }
+        let [a, b, c] = exactly(pads)?;
+        Ok(Self { a, b: [b, Vec::new()], c: [c, Vec::new()] })
+    }
+}
+
+/// A node's triples as planes of n values, [`Item::Node`]: a, and b and c of either product.
+pub(crate) fn node_pads(s: &mut Session, n: usize, both: bool) -> Result<Vec<Vec<u64>>> {
     let delta = s.delta();
-    let plane = || vec![0; words(n)];
-    let mut t = Triple { a: plane(), b: [plane(), plane()], c: [plane(), plane()] };
+    let mut out = vec![vec![0; words(n)]; if both { 5 } else { 3 }];
     let mut blocks = [0; GROUP];
     for w in 0..words(n) {
         s.draw_sent(&mut blocks)?;
@@ -53,23 +68,23 @@ fn triple(s: &mut Session, n: usize) -> Result<Triple> {
         s.draw_received(&mut blocks)?;
         let a = s.recv_pads.key.choices(&blocks);
         let mc: [u64; 2] = s.recv_pads.key.planes(&blocks, 0);
-        t.a[w] = a;
-        for k in 0..2 {
+        out[0][w] = a;
+        for (k, product) in out[1..].chunks_exact_mut(2).enumerate() {
             let b = m0[k] ^ m1[k];
-            t.b[k][w] = b;
-            t.c[k][w] = (a & b) ^ m0[k] ^ mc[k];
+            product[0][w] = b;
+            product[1][w] = (a & b) ^ m0[k] ^ mc[k];
         }
     }
-    Ok(t)
+    Ok(out)
 }
 
 /// Joins the digits, least significant first, into one comparison. All but the lowest have an eq; the result has
-/// one if the lowest has. The correlated OTs have been ensured: [`demand`].
+/// one if the lowest has. The correlated OTs have been provided: [`demand`].
 pub(super) fn join(s: &mut Session, mut digits: Vec<Digit>, n: usize) -> Result<Digit> {
     while digits.len() > 1 {
         let mut triples = Vec::with_capacity(digits.len() / 2);
-        for _ in 0..digits.len() / 2 {
-            triples.push(triple(s, n)?);
+        for pair in digits.chunks_exact(2) {
+            triples.push(Triple::draw(s, n, pair[0].eq.is_some())?);
         }
         let mut opened = Vec::with_capacity(triples.len());
         for (pair, t) in digits.chunks_exact(2).zip(&triples) {

@@ -8,6 +8,7 @@ mod exponentials;
 mod functions;
 mod garble;
 mod hostile;
+mod kept;
 mod ot;
 mod products;
 mod properties;

@@ -11,7 +11,7 @@ use super::shares::Shares;
 use super::stored::{Folder, Policy};
 use super::trace::{Gauge, Phase, TwoPartyTrace};
 use super::units::client::{self as unit_client, ClientUnit, UnitCost, UnitFolder};
-use super::units::{self, Parts};
+use super::units::{self, Contents};
 use crate::compute::Compute;
 use crate::error::{Error, StoreError, TransportError, UnitError};
 use crate::io::{self, Input, Marked, OnProgress, Progress};
@@ -71,7 +71,7 @@ pub struct TwoPartyClient {
     account: Account,
     kind: OtKind,
     setup: Phase,
-    parts: Parts,
+    contents: Contents,
     units: Option<UnitFolder>,
 }
 
@@ -113,10 +113,15 @@ impl TwoPartyClient {
             return Err(PlanError::Structure(detail.into()).into());
         }
         let layers = options.compute.run(|| Layers::new(&plan))?;
-        memory::of_session(&plan, &layers, 1, options.setups.is_some()).check(&options.plan.limits)?;
+        let contents = Contents::new(&plan, &layers);
+        let mut need = memory::of_session(&plan, &layers, 1, options.setups.is_some());
+        if options.units.is_some() {
+            // As it is, and as its file has it.
+            need.add("a prepared inference", contents.bytes(Party::One).saturating_mul(2));
+        }
+        need.check(&options.plan.limits)?;
         let folder = open_folder(&plan, &layers, &options, &digest)?;
-        let parts = Parts::new(&plan);
-        let units = open_units(&options, &digest, &parts)?;
+        let units = open_units(&options, &digest, &contents)?;
         let group = group_size(&plan, &layers, &options, options.expected_images.unwrap_or(1));
         let kind = options.ot.unwrap_or_else(|| cost::choose(&plan, &layers, group));
         let (mut channel, waited) = Metered::new(channel);
@@ -139,7 +144,7 @@ impl TwoPartyClient {
         let mut setup = Phase::default();
         gauge.stop(session.stats(), account.setup(&layers, &held), &mut setup);
         let session = Some(session);
-        Ok(Self { session, waited, plan, options, layers, keys, account, kind, setup, parts, units })
+        Ok(Self { session, waited, plan, options, layers, keys, account, kind, setup, contents, units })
     }
 
     /// The checked plan that the server of this session sent.
@@ -202,14 +207,15 @@ impl TwoPartyClient {
         stopped: &mut dyn FnMut(usize, &str, usize) -> bool,
     ) -> Result<(), Error> {
         let Some(folder) = &self.units else { return Err(UnitError::NoFolder.into()) };
-        let mut made = (0..images).map(|_| ClientUnit::draw(&self.parts)).collect::<Result<Vec<_>, _>>()?;
+        let mut made =
+            (0..images).map(|_| ClientUnit::draw(&self.contents.parts)).collect::<Result<Vec<_>, _>>()?;
         let begin = Begin::Prepare(unit_client::claim(folder.secret(), &made, random)?);
         let seeds = begin.seeds();
         let mut whole = Phase::default();
         let gauge = Gauge::start(Party::One, &self.waited, session.stats());
         handshake::send_begin(session.channel(), &begin)?;
         let mut predicted = self.account.begin(Task::Prepare, images);
-        for part in self.parts.iter() {
+        for part in self.contents.parts.iter() {
             let index = part.stage;
             if stopped(index, &plan.stages()[index].name, trace.stages[index].tiles * images) {
                 return Err(Error::Cancelled);
@@ -219,15 +225,21 @@ impl TwoPartyClient {
             let share = Zeroizing::new(unit_client::masks(&made, part, (elements, plan.ring())));
             let job = Job { stage: index, share: &share, seeds: &seeds, compute: &self.options.compute };
             let answer = Zeroizing::new(self.layers.half(&self.keys, index)?.ask(session, &job)?);
-            self.parts.store(part, &answer, made.iter_mut().map(|u| &mut u.shares))?;
+            self.contents.parts.store(part, &answer, made.iter_mut().map(|u| &mut u.half))?;
             let expected = self.account.stage(plan, &self.layers, index, images);
             own.stop(session.stats(), expected, &mut trace.stages[index].phase);
             predicted += expected;
         }
+        for unit in &mut made {
+            if stopped(plan.stages().len() - 1, "pads", images) {
+                return Err(Error::Cancelled);
+            }
+            unit.half.pads = session.make_pads(&self.contents.pads)?;
+        }
         // The server keeps its half: only now is there anything to keep.
         let mut kept = [0];
         session.channel().recv(&mut kept)?;
-        predicted += self.account.end(Task::Prepare);
+        predicted += self.account.end(Task::Prepare, &self.contents.pads, images);
         gauge.stop(session.stats(), predicted, &mut whole);
         let share = |bytes: u64| bytes.div_ceil(images as u64);
         let cost = UnitCost {
@@ -272,7 +284,7 @@ impl TwoPartyClient {
             // r is the client's share from now on, and the server's has grown by what it was sent.
             work.shares.replace(part.input, masks);
         }
-        self.parts.load(part, work.units.iter().map(|u| &u.shares))
+        self.contents.parts.load(part, work.units.iter().map(|u| &u.half))
     }
 
     fn groups(
@@ -294,6 +306,8 @@ impl TwoPartyClient {
         for group in 0..groups {
             let first = group * size;
             let count = size.min(images - first);
+            // Reading units is work with the image.
+            let gauge = Gauge::start(Party::One, &self.waited, session.stats());
             let mut work = Group {
                 values: io::load(plan.tensors(), plan.inputs(), inputs, (first, count)),
                 monitor: Monitor::new(plan.tensors().len(), count),
@@ -305,10 +319,13 @@ impl TwoPartyClient {
             if self.units.is_some() {
                 trace.prepared.get_or_insert_default().add(&work.units);
             }
-            let gauge = Gauge::start(Party::One, &self.waited, session.stats());
             let begin = self.announced(&work)?;
             handshake::send_begin(session.channel(), &begin)?;
             let mut predicted = self.account.begin(begin.task(), count);
+            if self.units.is_some() {
+                let pads = work.units.iter_mut().map(|u| std::mem::take(&mut u.half.pads)).collect();
+                session.supply(&self.contents.pads, pads)?;
+            }
             for (index, stage) in plan.stages().iter().enumerate() {
                 let tiles = trace.stages[index].tiles * count;
                 let p = Progress {
@@ -332,6 +349,7 @@ impl TwoPartyClient {
                 own.stop(session.stats(), expected, &mut trace.stages[index].phase);
                 predicted += expected;
             }
+            session.withdraw();
             gauge.stop(session.stats(), predicted, &mut trace.total);
             io::store(plan.tensors(), plan.outputs(), &work.values, &mut outputs, (first, count));
             monitors.push((first, work.monitor));
@@ -361,7 +379,7 @@ impl TwoPartyClient {
                 work.shares.put(output, share);
             }
             (Kind::Linear(_), Some(&input), Some(output)) => {
-                if let Some(part) = self.parts.of(index).filter(|_| !work.units.is_empty()) {
+                if let Some(part) = self.contents.parts.of(index).filter(|_| !work.units.is_empty()) {
                     let own = self.prepared(session, plan, part, work)?;
                     work.shares.put(output, own);
                     work.shares.free(&stage.free);
@@ -447,14 +465,14 @@ fn random() -> Result<[u8; 32], Error> {
 fn open_units(
     options: &TwoPartyOptions,
     digest: &[u8; 32],
-    parts: &Parts,
+    contents: &Contents,
 ) -> Result<Option<UnitFolder>, Error> {
     let Some(path) = options.units.as_deref() else { return Ok(None) };
-    if parts.bytes() == 0 {
+    if contents.parts.bytes() == 0 {
         return Err(UnitError::NoLayers.into());
     }
     let server = options.server.as_deref().unwrap_or("");
-    UnitFolder::open(path, server, digest, parts).map(Some)
+    UnitFolder::open(path, server, digest, contents).map(Some)
 }
 
 /// The folder of set-ups, where one is given and the plan has any: with room for all of them.
@@ -479,12 +497,12 @@ fn group_size(plan: &TwoPartyPlan, layers: &Layers, options: &TwoPartyOptions, i
     let fits = (GROUP_ELEMENTS / plan.peak_elements().max(1)).max(1);
     let fits = if plan.has_batch() { methods::group(plan) } else { fits };
     let mut size = options.group.unwrap_or(fits).min(images).clamp(1, MAX_GROUP);
-    let parts = Parts::new(plan);
     let mut unit = 0;
     if options.units.is_some() {
-        size = size.min(parts.most());
+        let contents = Contents::new(plan, layers);
+        size = size.min(contents.most());
         // As it is, and as its file has it.
-        unit = 2 * parts.bytes() as u64;
+        unit = contents.bytes(Party::One).saturating_mul(2);
     }
     let needs = |n: usize| {
         memory::of_session(plan, layers, n, options.setups.is_some()).bytes().saturating_add(unit * n as u64)

@@ -4,10 +4,10 @@ use super::handshake::{begin_len, Task, HELLO};
 use super::methods::Layers;
 use super::nonlinear;
 use super::plan::TwoPartyPlan;
-use super::units::{self, Parts};
+use super::units::{self, Contents, Parts};
 use crate::error::Error;
 use crate::plan::{self, Sent};
-use hushnet_mpc::{self as mpc, Cost, CostModel, OtKind, Party, SilentSize};
+use hushnet_mpc::{self as mpc, Cost, CostModel, OtKind, PadDemand, Party, SilentSize};
 use serde::{Deserialize, Serialize};
 
 /// Bytes and rounds of a phase; up is from the client to the server.
@@ -118,6 +118,8 @@ pub struct PreparedPrediction {
     pub online: PhaseCost,
     /// With the images, stage by stage.
     pub stages: Vec<PhaseCost>,
+    /// Work of OT extensions with the images, for protocols that kept pads do not serve.
+    pub extensions: Extensions,
     /// Bytes that the server keeps of each unit.
     pub server_bytes: u64,
     /// Bytes that the client keeps of each unit.
@@ -128,7 +130,8 @@ pub struct PreparedPrediction {
 
 /// Traffic of so many images that are prepared and then inferred, each in one group; `None` where no stage can be prepared.
 fn prepared(plan: &TwoPartyPlan, layers: &Layers, kind: OtKind, images: usize) -> Option<PreparedPrediction> {
-    let parts = Parts::new(plan);
+    let contents = Contents::new(plan, layers);
+    let parts = &contents.parts;
     if parts.bytes() == 0 {
         return None;
     }
@@ -139,18 +142,19 @@ fn prepared(plan: &TwoPartyPlan, layers: &Layers, kind: OtKind, images: usize) -
         let indices = 0..plan.stages().len();
         let stages: Vec<PhaseCost> = indices.map(|i| account.stage(plan, layers, i, images)).collect();
         stages.iter().for_each(|s| total += *s);
-        total += account.end(task);
-        (total, stages)
+        total += account.end(task, &contents.pads, images);
+        (total, stages, Extensions::of(&account.model))
     };
-    let (offline, _) = run(Task::Prepare);
-    let (online, stages) = run(Task::Prepared);
+    let (offline, ..) = run(Task::Prepare);
+    let (online, stages, extensions) = run(Task::Prepared);
     let unprepared = layers.shapes().map(|(i, _)| i).filter(|i| parts.of(*i).is_none()).collect();
     Some(PreparedPrediction {
         offline,
         online,
         stages,
-        server_bytes: units::server::file_bytes(&parts),
-        client_bytes: units::client::file_bytes(&parts),
+        extensions,
+        server_bytes: units::server::file_bytes(&contents),
+        client_bytes: units::client::file_bytes(&contents),
         unprepared,
     })
 }
@@ -278,6 +282,7 @@ impl Account {
             return [0; 2];
         }
         let mut drawn = CostModel::online(self.kind.default_chunk());
+        drawn.supply(self.task == Task::Prepared);
         for next in index + 1..plan.stages().len() {
             if self.travels(plan, layers, next) {
                 break;
@@ -306,20 +311,34 @@ impl Account {
     }
 
     /// Bytes from the client in the whole group of so many images that has begun.
-    pub(super) fn group_up(&self, plan: &TwoPartyPlan, layers: &Layers, images: usize) -> u64 {
+    pub(super) fn group_up(
+        &self,
+        plan: &TwoPartyPlan,
+        layers: &Layers,
+        pads: &PadDemand,
+        images: usize,
+    ) -> u64 {
         let mut group = self.clone();
-        (0..plan.stages().len()).map(|index| group.stage(plan, layers, index, images).bytes_up).sum()
+        let stages = (0..plan.stages().len()).map(|index| group.stage(plan, layers, index, images).bytes_up);
+        stages.sum::<u64>() + group.end(self.task, pads, images).bytes_up
     }
 
     /// The announcement of a group, and from now on its stages.
     pub(super) fn begin(&mut self, task: Task, images: usize) -> PhaseCost {
         self.task = task;
+        self.model.supply(task == Task::Prepared);
         self.count(|m| m.message(Party::One, begin_len(task, images) as u64))
     }
 
-    /// What ends a group: the server says that it keeps the units.
-    pub(super) fn end(&mut self, task: Task) -> PhaseCost {
-        self.count(|m| m.message(Party::Zero, u64::from(task == Task::Prepare)))
+    /// What ends a group: of one that prepares, the pads of so many units are made, and the server says that it keeps them.
+    pub(super) fn end(&mut self, task: Task, pads: &PadDemand, units: usize) -> PhaseCost {
+        if task != Task::Prepare {
+            return PhaseCost::default();
+        }
+        self.count(|m| {
+            (0..units).for_each(|_| mpc::pads_cost(m, pads));
+            m.message(Party::Zero, 1);
+        })
     }
 
     pub(super) fn stage(
@@ -350,6 +369,15 @@ impl Account {
         };
         [own, self.count(|m| ahead.into_iter().for_each(|(n, speaker)| m.ensure_from(n, speaker)))]
     }
+}
+
+/// Pads of one image in all stages but those that units prepare otherwise. Several images together need no more than as many times.
+pub(super) fn pads(plan: &TwoPartyPlan, layers: &Layers) -> PadDemand {
+    let mut model = CostModel::online(OtKind::SILENT.default_chunk());
+    for (index, _) in plan.stages().iter().enumerate().filter(|(_, stage)| !units::prepares(stage)) {
+        protocol(plan, layers, (index, 1), &mut model);
+    }
+    model.pads().clone()
 }
 
 /// Adds the messages of a stage, without what is ensured at its end.

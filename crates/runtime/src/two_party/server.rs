@@ -11,7 +11,7 @@ use super::prepared::{KeptPreparation, PreparationStore};
 use super::shares::Shares;
 use super::trace::{Gauge, Phase, TwoPartyTrace};
 use super::units::server::UnitStore;
-use super::units::{self, Claim, Parts, WordModel};
+use super::units::{self, Claim, Contents, WordModel};
 use crate::channel::Reserve;
 use crate::compute::Compute;
 use crate::error::Error;
@@ -51,7 +51,7 @@ pub struct TwoPartyModel {
     public: Vec<u8>,
     digest: [u8; 32],
     compute: Compute,
-    parts: Parts,
+    contents: Contents,
     /// What prepared inferences multiply with, made when the first store of them is given.
     words: OnceLock<WordModel>,
 }
@@ -59,8 +59,8 @@ pub struct TwoPartyModel {
 /// A group of images at the server.
 struct Served<'a> {
     seeds: &'a [[u8; 32]],
-    /// The server's shares of the units that it spends; empty: it runs as it is.
-    units: &'a [units::Shares],
+    /// The server's halves of the units that it spends; empty: it runs as it is.
+    units: &'a [units::Half],
 }
 
 /// A client's public keys, by family.
@@ -104,9 +104,9 @@ impl TwoPartyModel {
         let preparation = plan.sets_up().then(kept).transpose()?;
         let json = plan.served_json(preparation.as_ref().map(KeptPreparation::name).as_deref())?;
         let (public, digest) = (plan::encode(&json, &BTreeMap::new())?, handshake::digest(&json));
-        let (plan, weights, parts) = (plan.clone(), Pending::new(), Parts::new(plan));
+        let (plan, weights, contents) = (plan.clone(), Pending::new(), Contents::new(plan, &layers));
         let words = OnceLock::new();
-        Ok(Self { plan, layers, weights, preparation, public, digest, compute, parts, words })
+        Ok(Self { plan, layers, weights, preparation, public, digest, compute, contents, words })
     }
 
     /// Prepares the weights, once, with so many bytes for those in evaluation form.
@@ -255,7 +255,7 @@ impl TwoPartyModel {
         let held: Vec<usize> = keys.iter().map(|k| k.held()).collect();
         let mut account = Account::new(kind);
         gauge.stop(session.stats(), account.setup(&self.layers, &held), &mut trace.setup);
-        let most = units.filter(|_| self.parts.bytes() > 0).map(|_| self.parts.most());
+        let most = units.filter(|_| self.contents.parts.bytes() > 0).map(|_| self.contents.most());
         loop {
             let gauge = Gauge::start(Party::Zero, &waited, session.stats());
             let begin = handshake::recv_begin(session.channel(), self.largest_group(), most)?;
@@ -270,7 +270,12 @@ impl TwoPartyModel {
             (phase.seconds, phase.waiting) = (0.0, 0.0);
             on_event(SessionEvent::Begin);
             // What it sends in the whole group is known exactly, and less than the most that may wait where a group is small.
-            let waiting = self.queue_bytes(images).min(account.group_up(&self.plan, &self.layers, images));
+            let waiting = self.queue_bytes(images).min(account.group_up(
+                &self.plan,
+                &self.layers,
+                &self.contents.pads,
+                images,
+            ));
             let held = if task == Task::Infer { 0 } else { self.unit_bytes(images) };
             let bytes = self.group_bytes(images).saturating_add(waiting).saturating_add(held);
             reserve(Reserve::Block { bytes, waiting })?;
@@ -283,16 +288,21 @@ impl TwoPartyModel {
                 on_event(SessionEvent::Block { images: 0 });
                 continue;
             }
-            let spent = match (&begin, units) {
+            let mut spent = match (&begin, units) {
                 // Gone from the folder before anything of this group is sent.
                 (Begin::Prepared(claim), Some(store)) => {
-                    store.take(claim, &self.words()?.digest, &self.parts)?
+                    store.take(claim, &self.words()?.digest, &self.contents)?
                 }
                 _ => Vec::new(),
             };
+            if task == Task::Prepared {
+                let pads = spent.iter_mut().map(|half| std::mem::take(&mut half.pads)).collect();
+                session.supply(&self.contents.pads, pads)?;
+            }
             trace.total.add(&phase);
             let group = Served { seeds: &seeds, units: &spent };
             self.group(&mut session, &keys, &group, &waited, &mut account, &mut trace)?;
+            session.withdraw();
             trace.images += images;
             trace.groups += 1;
             on_event(SessionEvent::Block { images: images as u64 });
@@ -306,22 +316,22 @@ impl TwoPartyModel {
         if let Some(words) = self.words.get() {
             return Ok(words);
         }
-        let made = self.compute.run(|| WordModel::new(&self.plan, &self.parts))?;
+        let made = self.compute.run(|| WordModel::new(&self.plan, &self.contents.parts))?;
         Ok(self.words.get_or_init(|| made))
     }
 
-    /// Bytes of the shares of so many units, of the one that is read or written, and of the products with it.
+    /// Bytes of the halves of so many units, of the one that is written, and of the products with it.
     pub(super) fn unit_bytes(&self, units: usize) -> u64 {
-        let shares = (self.parts.bytes() as u64).saturating_mul(units as u64 + 2);
-        shares.saturating_add(units::working_bytes(&self.plan, self.compute.threads()))
+        let halves = self.contents.bytes(Party::Zero).saturating_mul(units as u64 + 1);
+        halves.saturating_add(units::working_bytes(&self.plan, self.compute.threads()))
     }
 
     /// Most units that a client may prepare together; 0 where nothing can be prepared.
     pub(super) fn most_units(&self) -> usize {
-        if self.parts.bytes() == 0 {
+        if self.contents.parts.bytes() == 0 {
             return 0;
         }
-        self.parts.most()
+        self.contents.most()
     }
 
     /// Prepares the units of a claim: the ordinary protocol of every layer, on the client's r and a share of zero.
@@ -334,23 +344,27 @@ impl TwoPartyModel {
     ) -> Result<PhaseCost, Error> {
         let digest = self.words()?.digest;
         // Room first: what does not fit is refused before it is computed.
-        let making = store.begin(claim, &digest, &self.parts)?;
+        let making = store.begin(claim, &digest, &self.contents)?;
         let seeds: Vec<[u8; 32]> = claim.units.iter().map(|u| u.seed).collect();
-        let mut made: Vec<units::Shares> = seeds.iter().map(|_| units::Shares::new(&self.parts)).collect();
+        let parts = &self.contents.parts;
+        let mut made: Vec<units::Half> = seeds.iter().map(|_| units::Half::new(parts)).collect();
         let mut predicted = PhaseCost::default();
-        for part in self.parts.iter() {
+        for part in parts.iter() {
             let zeros = vec![0; self.plan.tensors()[part.input].elements * seeds.len()];
             let job = Job { stage: part.stage, share: &zeros, seeds: &seeds, compute: &self.compute };
             let own = Zeroizing::new(self.layers.half(keys, part.stage)?.answer(session, &job)?);
-            self.parts.store(part, &own, made.iter_mut())?;
+            parts.store(part, &own, made.iter_mut())?;
             predicted += account.stage(&self.plan, &self.layers, part.stage, seeds.len());
         }
-        for (making, shares) in making.into_iter().zip(&made) {
-            store.finish(making, shares)?;
+        for half in &mut made {
+            half.pads = session.make_pads(&self.contents.pads)?;
+        }
+        for (making, half) in making.into_iter().zip(&made) {
+            store.finish(making, half)?;
         }
         session.channel().send(&[1])?;
         session.channel().flush()?;
-        predicted += account.end(Task::Prepare);
+        predicted += account.end(Task::Prepare, &self.contents.pads, made.len());
         Ok(predicted)
     }
 
@@ -358,10 +372,10 @@ impl TwoPartyModel {
         &self,
         session: &mut Session,
         part: &units::Part,
-        spent: &[units::Shares],
+        spent: &[units::Half],
         shares: &mut Shares,
     ) -> Result<Vec<u64>, Error> {
-        self.words()?.answer(session, (&self.plan, &self.compute, &self.parts), part, spent, shares)
+        self.words()?.answer(session, (&self.plan, &self.compute, &self.contents.parts), part, spent, shares)
     }
 
     fn group(
@@ -407,7 +421,7 @@ impl TwoPartyModel {
             (Kind::Client(_), ..) => {}
             (Kind::Share, _, Some(output)) => shares.put(output, vec![0; elements(output) * seeds.len()]),
             (Kind::Linear(_), Some(&input), Some(output)) => {
-                if let Some(part) = self.parts.of(index).filter(|_| !group.units.is_empty()) {
+                if let Some(part) = self.contents.parts.of(index).filter(|_| !group.units.is_empty()) {
                     let own = self.prepared_stage(session, part, group.units, shares)?;
                     shares.put(output, own);
                     shares.free(&stage.free);

@@ -14,6 +14,7 @@ mod prepared;
 mod ranges;
 mod slots;
 mod stored;
+mod unit_pads;
 mod units;
 mod views;
 

@@ -1,6 +1,6 @@
 //! The server's products in prepared inferences: its share of a layer is W (x + d) + s.
 
-use super::{Part, Parts, Shares as Unit};
+use super::{Half, Part, Parts};
 use crate::compute::Compute;
 use crate::error::Error;
 use crate::plan::PlanError;
@@ -46,7 +46,7 @@ impl WordModel {
         session: &mut Session,
         (plan, compute, parts): (&TwoPartyPlan, &Compute, &Parts),
         part: &Part,
-        units: &[Unit],
+        units: &[Half],
         shares: &mut Shares,
     ) -> Result<Vec<u64>, Error> {
         let layer = self.layers.get(&part.stage);

@@ -1,4 +1,4 @@
-//! The client's units: seeds of r and its shares u, in a folder, each spent before its inference begins.
+//! The client's units: seeds of r, its shares u and its pads, in a folder, each spent before its inference begins.
 //!
 //! A file for each unit, and one with the token that units belong to at the server. Names begin with a hash of the server's address and of the public plan,
 //! so that no server learns the token that another one knows, and no unit meets another plan. A file is written under another name, flushed and renamed.
@@ -6,11 +6,12 @@
 //! snapshots of a machine among them, must never be put back: what was spent would be there again.
 
 use super::{
-    remove_durably, sealed, short, unsealed, Claim, Id, Named, Part, Parts, Shares, NAME, PART, SUFFIX,
+    remove_durably, sealed, short, unsealed, Claim, Contents, Half, Id, Named, Part, Parts, NAME, PART,
+    SUFFIX,
 };
 use crate::error::{Error, UnitError};
 use crate::store::{self, Found};
-use hushnet_mpc::Ring;
+use hushnet_mpc::{Party, Ring};
 use hushnet_ring::ledger;
 use hushnet_ring::Prg;
 use hushnet_rlwe::uses;
@@ -19,7 +20,7 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 use zeroize::{Zeroize, Zeroizing};
 
-const MAGIC: [u8; 8] = *b"HNUNITC1";
+const MAGIC: [u8; 8] = *b"HNUNITC2";
 const TOKEN_MAGIC: [u8; 8] = *b"HNTOKEN1";
 /// Bytes of a file in front of the shares: identity, seed of r, what it cost.
 const HEADER: usize = 16 + 32 + 3 * 8;
@@ -54,7 +55,7 @@ pub(in crate::two_party) struct ClientUnit {
     /// Of r.
     seed: [u8; 32],
     pub(in crate::two_party) cost: UnitCost,
-    pub(in crate::two_party) shares: Shares,
+    pub(in crate::two_party) half: Half,
 }
 
 impl Drop for ClientUnit {
@@ -65,7 +66,7 @@ impl Drop for ClientUnit {
 }
 
 impl ClientUnit {
-    /// A new one, whose shares are still to be prepared.
+    /// A new one, whose half is still to be prepared.
     ///
     /// # Errors
     /// [`Error::Internal`] without randomness.
@@ -74,7 +75,7 @@ impl ClientUnit {
         let mut prg = Prg::from_os()?;
         prg.fill_bytes(&mut id);
         prg.fill_bytes(&mut seed);
-        Ok(Self { id, seed, cost: UnitCost::default(), shares: Shares::new(parts) })
+        Ok(Self { id, seed, cost: UnitCost::default(), half: Half::new(parts) })
     }
 
     /// r of a tensor: uniform modulo 2^l, the same at every call.
@@ -96,17 +97,18 @@ impl ClientUnit {
         out
     }
 
-    fn read(content: &[u8]) -> Self {
+    fn read(content: [Zeroizing<Vec<u8>>; 3]) -> Self {
+        let [header, shares, pads] = content;
         let word = |at: usize| {
             let mut out = [0; 8];
-            out.copy_from_slice(&content[48 + 8 * at..][..8]);
+            out.copy_from_slice(&header[48 + 8 * at..][..8]);
             u64::from_le_bytes(out)
         };
         let cost = UnitCost { seconds: f64::from_bits(word(0)), bytes_up: word(1), bytes_down: word(2) };
         let (mut id, mut seed) = ([0; 16], [0; 32]);
-        id.copy_from_slice(&content[..16]);
-        seed.copy_from_slice(&content[16..48]);
-        Self { id, seed, cost, shares: Shares(Zeroizing::new(content[HEADER..].to_vec())) }
+        id.copy_from_slice(&header[..16]);
+        seed.copy_from_slice(&header[16..48]);
+        Self { id, seed, cost, half: Half::read([shares, pads]) }
     }
 }
 
@@ -149,8 +151,8 @@ pub(in crate::two_party) fn claim(
 }
 
 /// Bytes of a unit's file.
-pub(in crate::two_party) fn file_bytes(parts: &Parts) -> u64 {
-    (8 + HEADER + parts.bytes() + 32) as u64
+pub(in crate::two_party) fn file_bytes(contents: &Contents) -> u64 {
+    contents.bytes(Party::One).saturating_add((8 + HEADER + 32) as u64)
 }
 
 /// A client's folder of units, for one server and plan. No `Debug`.
@@ -158,7 +160,8 @@ pub(in crate::two_party) struct UnitFolder {
     path: PathBuf,
     name: String,
     token: Id,
-    bytes: usize,
+    /// Of a unit's shares and of its pads.
+    lengths: [usize; 2],
 }
 
 impl Drop for UnitFolder {
@@ -180,7 +183,7 @@ impl UnitFolder {
         path: &Path,
         server: &str,
         digest: &[u8; 32],
-        parts: &Parts,
+        contents: &Contents,
     ) -> Result<Self, Error> {
         store::create_folder(path).map_err(refused(path))?;
         let name = store::hex(&short("hushnet units 1", &[server.as_bytes(), digest]));
@@ -197,17 +200,17 @@ impl UnitFolder {
                 token
             }
         };
-        let folder = Self { path: path.to_owned(), name, token, bytes: parts.bytes() };
+        let folder = Self { path: path.to_owned(), name, token, lengths: contents.lengths(Party::One) };
         store::expire(&folder.files()?, AGE);
         Ok(folder)
     }
 
     fn token(file: &Path) -> std::io::Result<Option<Id>> {
-        let content = match unsealed(TOKEN_MAGIC, file, 16) {
+        let content = match unsealed(TOKEN_MAGIC, file, [16]) {
             Err(e) if e.kind() == std::io::ErrorKind::NotFound => None,
             found => found?,
         };
-        Ok(content.map(|content| {
+        Ok(content.map(|[content]| {
             let mut token = [0; 16];
             token.copy_from_slice(&content);
             token
@@ -258,7 +261,8 @@ impl UnitFolder {
         let id = store::hex(&unit.id);
         let (part, path) =
             (self.path.join(format!("{id}{PART}")), self.path.join(format!("{}-{id}{SUFFIX}", self.name)));
-        let bytes = sealed(MAGIC, &[&unit.header(), &unit.shares.0]);
+        let [shares, pads] = unit.half.content();
+        let bytes = sealed(MAGIC, &[&unit.header(), shares, pads]);
         store::write_private(&part, &path, &bytes).map_err(refused(&self.path))
     }
 
@@ -277,14 +281,15 @@ impl UnitFolder {
             if units.len() == needed {
                 return Ok(units);
             }
-            let content = match unsealed(MAGIC, &file.path, HEADER + self.bytes) {
+            let [shares, pads] = self.lengths;
+            let content = match unsealed(MAGIC, &file.path, [HEADER, shares, pads]) {
                 // Another session has spent it.
                 Err(e) if e.kind() == std::io::ErrorKind::NotFound => continue,
                 read => read.map_err(refused(&self.path))?,
             };
             let removed = remove_durably(&file.path).map_err(refused(&self.path))?;
             match content {
-                Some(content) if removed => units.push(ClientUnit::read(&content)),
+                Some(content) if removed => units.push(ClientUnit::read(content)),
                 Some(_) => {}
                 None => tracing::warn!("a prepared inference is damaged and removed"),
             }

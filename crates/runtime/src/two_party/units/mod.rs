@@ -1,9 +1,10 @@
 //! Inferences that are prepared before their input is known (`docs/two-party.md`, "Prepared inferences").
 //!
-//! A *unit* prepares the linear layers of one image. For every tensor that such a layer reads the client draws r, uniform modulo 2^l, and the layer's
-//! ordinary protocol runs on it: the client keeps its share u of W r + bias, the server its share s. With the image the client sends d = x - r of its
-//! share x, and the server computes W (x + d) + s of its own share x: an integer product, no ciphertext travels. r is used for one image and never again,
-//! so d is uniform and independent of all else that the server sees.
+//! A *unit* prepares one image: its linear layers, and the pads of its comparisons, selections and truncations ([`KeptPads`]). For every tensor that a
+//! layer reads the client draws r, uniform modulo 2^l, and the layer's ordinary protocol runs on it: the client keeps its share u of W r + bias, the
+//! server its share s. With the image the client sends d = x - r of its share x, and the server computes W (x + d) + s of its own share x: an integer
+//! product, no ciphertext travels. r is used for one image and never again, so d is uniform and independent of all else that the server sees. Pads are
+//! made of OTs when all shares are there, and drawn once, by the protocols of that image.
 //!
 //! Where that must not fail is here: a unit is spent, and durably so, before anything of it leaves a party ([`client`], [`server`]).
 
@@ -13,11 +14,14 @@ pub mod server;
 
 pub(super) use answer::{working_bytes, WordModel};
 
+use super::cost;
+use super::methods::Layers;
 use super::plan::{Kind, Stage, TwoPartyPlan};
 use crate::error::Error;
-use hushnet_mpc::Ring;
+use hushnet_mpc::{KeptPads, PadDemand, Party, Ring};
 use hushnet_ring::pack;
 use sha2::{Digest, Sha256};
+use std::io::Read;
 use std::path::Path;
 use zeroize::Zeroizing;
 
@@ -29,7 +33,7 @@ const NAME: usize = 32;
 /// Units that one exchange prepares, or one group of images spends, at most.
 pub const MOST: usize = 64;
 
-/// Bytes of the shares of such a group at most, where it has more than one unit.
+/// Bytes of the larger halves of such a group at most, where it has more than one unit.
 const GROUP_BYTES: usize = 512 << 20;
 
 /// 128 bits that nobody guesses: what units of a client belong to, and the name of one of them.
@@ -112,11 +116,6 @@ impl Parts {
         self.parts.iter()
     }
 
-    /// Units that are prepared, or spent, together at most: both parties hold the shares of all of them.
-    pub(super) fn most(&self) -> usize {
-        (GROUP_BYTES / self.bytes.max(1)).clamp(1, MOST)
-    }
-
     /// Bytes of one party's shares of a unit.
     pub(super) fn bytes(&self) -> usize {
         self.bytes
@@ -127,11 +126,11 @@ impl Parts {
         &self,
         part: &Part,
         share: &[u64],
-        units: impl Iterator<Item = &'u mut Shares>,
+        units: impl Iterator<Item = &'u mut Half>,
     ) -> Result<(), Error> {
         let (bits, length) = (self.ring.bits(), pack::packed_len(part.elements, self.ring.bits()));
         for (words, unit) in share.chunks_exact(part.elements).zip(units) {
-            pack::pack(words, bits, &mut unit.0[part.at..part.at + length])?;
+            pack::pack(words, bits, &mut unit.shares[part.at..part.at + length])?;
         }
         Ok(())
     }
@@ -140,23 +139,67 @@ impl Parts {
     pub(super) fn load<'u>(
         &self,
         part: &Part,
-        units: impl ExactSizeIterator<Item = &'u Shares>,
+        units: impl ExactSizeIterator<Item = &'u Half>,
     ) -> Result<Vec<u64>, Error> {
         let (bits, length) = (self.ring.bits(), pack::packed_len(part.elements, self.ring.bits()));
         let mut out = vec![0; part.elements * units.len()];
         for (words, unit) in out.chunks_exact_mut(part.elements).zip(units) {
-            pack::unpack(&unit.0[part.at..part.at + length], bits, words)?;
+            pack::unpack(&unit.shares[part.at..part.at + length], bits, words)?;
         }
         Ok(out)
     }
 }
 
-/// One party's shares of a unit, packed. No `Debug`; wiped when dropped.
-pub(super) struct Shares(Zeroizing<Vec<u8>>);
+/// What a unit of a plan has; follows from its public part.
+pub(super) struct Contents {
+    /// The linear stages.
+    pub(super) parts: Parts,
+    /// Of all other stages.
+    pub(super) pads: PadDemand,
+}
 
-impl Shares {
+impl Contents {
+    pub(super) fn new(plan: &TwoPartyPlan, layers: &Layers) -> Self {
+        Self { parts: Parts::new(plan), pads: cost::pads(plan, layers) }
+    }
+
+    /// Bytes of a party's shares, and of its pads.
+    fn lengths(&self, party: Party) -> [usize; 2] {
+        [self.parts.bytes(), usize::try_from(self.pads.bytes(party)).unwrap_or(usize::MAX)]
+    }
+
+    /// Bytes of a party's half of a unit; none where there is nothing to prepare.
+    pub(super) fn bytes(&self, party: Party) -> u64 {
+        self.lengths(party).iter().fold(0, |sum, n| sum.saturating_add(*n as u64))
+    }
+
+    /// Units that are prepared, or spent, together at most: each party holds its halves of all of them.
+    pub(super) fn most(&self) -> usize {
+        let larger = self.bytes(Party::Zero).max(self.bytes(Party::One)).max(1);
+        ((GROUP_BYTES as u64 / larger) as usize).clamp(1, MOST)
+    }
+}
+
+/// One party's half of a unit: its shares, packed, and its pads. No `Debug`; wiped when dropped.
+pub(super) struct Half {
+    shares: Zeroizing<Vec<u8>>,
+    /// Made when all shares are there; given to the session that spends the unit.
+    pub(super) pads: KeptPads,
+}
+
+impl Half {
+    /// Room for the shares.
     pub(super) fn new(parts: &Parts) -> Self {
-        Self(Zeroizing::new(vec![0; parts.bytes]))
+        Self { shares: Zeroizing::new(vec![0; parts.bytes]), pads: KeptPads::default() }
+    }
+
+    fn read([shares, mut pads]: [Zeroizing<Vec<u8>>; 2]) -> Self {
+        Self { shares, pads: KeptPads::from_bytes(std::mem::take(&mut *pads)) }
+    }
+
+    /// As a file has it.
+    fn content(&self) -> [&[u8]; 2] {
+        [&self.shares, self.pads.bytes()]
     }
 }
 
@@ -183,20 +226,39 @@ fn sealed(magic: [u8; 8], content: &[&[u8]]) -> Zeroizing<Vec<u8>> {
     out
 }
 
-/// The content of a file of [`sealed`] bytes, which has so many; `None` when it has others, or is damaged.
-fn unsealed(magic: [u8; 8], path: &Path, length: usize) -> std::io::Result<Option<Zeroizing<Vec<u8>>>> {
-    use std::io::Read;
-    let file = std::fs::File::open(path)?;
+/// Bytes that are read and hashed at a time.
+const PIECE: usize = 1 << 18;
+
+/// The content of a file of [`sealed`] bytes, which has parts of these lengths; `None` when it has others, or is damaged.
+fn unsealed<const N: usize>(
+    magic: [u8; 8],
+    path: &Path,
+    lengths: [usize; N],
+) -> std::io::Result<Option<[Zeroizing<Vec<u8>>; N]>> {
+    let mut file = std::fs::File::open(path)?;
     // Compared before anything is allocated.
-    if file.metadata()?.len() != (8 + length + 32) as u64 {
+    let length = lengths.iter().fold(8 + 32, |sum: u64, n| sum.saturating_add(*n as u64));
+    if file.metadata()?.len() != length {
         return Ok(None);
     }
-    let mut bytes = Zeroizing::new(Vec::with_capacity(8 + length + 32));
-    (&file).take((8 + length + 32) as u64).read_to_end(&mut bytes)?;
-    let whole = bytes.len() == 8 + length + 32
-        && bytes[..8] == magic
-        && bytes[8 + length..] == *Sha256::digest(&bytes[..8 + length]).as_slice();
-    Ok(whole.then(|| Zeroizing::new(bytes[8..8 + length].to_vec())))
+    let mut content = lengths.map(|n| Zeroizing::new(vec![0; n]));
+    let (mut head, mut sum) = ([0; 8], [0; 32]);
+    let mut hash = Sha256::new();
+    let mut read = || {
+        file.read_exact(&mut head)?;
+        hash.update(head);
+        for piece in content.iter_mut().flat_map(|part| part.chunks_mut(PIECE)) {
+            file.read_exact(piece)?;
+            hash.update(piece);
+        }
+        file.read_exact(&mut sum)
+    };
+    match read() {
+        // Cut meanwhile.
+        Err(e) if e.kind() == std::io::ErrorKind::UnexpectedEof => return Ok(None),
+        done => done?,
+    }
+    Ok((head == magic && sum == *hash.finalize().as_slice()).then_some(content))
 }
 
 /// Removes a file so that it stays removed, also when the machine fails: whether it was there. Of several that try one alone removes it.

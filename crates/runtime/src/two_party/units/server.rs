@@ -1,4 +1,4 @@
-//! The server's units: its shares s of what clients have prepared, in a folder, each removed before it is used.
+//! The server's units: its shares s of what clients have prepared and its pads, in a folder, each removed before it is used.
 //!
 //! A file for each unit. Its name is a hash of the client's token and one of the token, of the unit's identity, and of the whole plan with its weights: who
 //! lists the folder can spend nothing, no client finds what is another's, and a unit never meets other weights than those that it was made with. What is
@@ -9,17 +9,17 @@
 //! All files together stay within [`UnitPolicy::quota`], those of a client within [`UnitPolicy::client_quota`]; what does not fit is refused, and nobody's
 //! files make room. A file that is older than [`UnitPolicy::age`] is removed. Several servers may share a folder on one machine.
 
-use super::{remove_durably, sealed, short, unsealed, Claim, Id, Parts, Shares, NAME, PART, SUFFIX};
+use super::{remove_durably, sealed, short, unsealed, Claim, Contents, Half, Id, NAME, PART, SUFFIX};
 use crate::error::{Error, UnitError};
 use crate::store::{self, Found};
+use hushnet_mpc::Party;
 use std::fs::File;
 use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
-use zeroize::Zeroizing;
 
-const MAGIC: [u8; 8] = *b"HNUNITS1";
+const MAGIC: [u8; 8] = *b"HNUNITS2";
 /// The file whose lock is the folder's.
 const LOCK: &str = "lock";
 
@@ -41,8 +41,8 @@ impl Default for UnitPolicy {
 }
 
 /// Bytes of a unit's file.
-pub(in crate::two_party) fn file_bytes(parts: &Parts) -> u64 {
-    (8 + parts.bytes() + 32) as u64
+pub(in crate::two_party) fn file_bytes(contents: &Contents) -> u64 {
+    contents.bytes(Party::Zero).saturating_add(8 + 32)
 }
 
 /// A server's folder of units; shared by all sessions.
@@ -135,9 +135,9 @@ impl UnitStore {
         &self,
         claim: &Claim,
         model: &[u8; 32],
-        parts: &Parts,
+        contents: &Contents,
     ) -> Result<Vec<Making>, Error> {
-        let each = file_bytes(parts);
+        let each = file_bytes(contents);
         let needed = each.saturating_mul(claim.units.len() as u64);
         let client = Self::client(&claim.token);
         let made = self.locked(|files| {
@@ -175,12 +175,12 @@ impl UnitStore {
         Ok(made.map_err(|e| self.refused(e))??)
     }
 
-    /// Keeps the shares of a unit for good: written, flushed, and under its name.
+    /// Keeps the server's half of a unit for good: written, flushed, and under its name.
     ///
     /// # Errors
     /// [`Error::Units`] when the file system refuses.
-    pub(in crate::two_party) fn finish(&self, mut making: Making, shares: &Shares) -> Result<(), Error> {
-        let bytes = sealed(MAGIC, &[&shares.0]);
+    pub(in crate::two_party) fn finish(&self, mut making: Making, half: &Half) -> Result<(), Error> {
+        let bytes = sealed(MAGIC, &half.content());
         if let Some(mut file) = making.file.take() {
             let written =
                 file.write_all(&bytes).and_then(|()| store::publish(&file, &making.part, &making.path));
@@ -200,17 +200,17 @@ impl UnitStore {
         &self,
         claim: &Claim,
         model: &[u8; 32],
-        parts: &Parts,
-    ) -> Result<Vec<Shares>, Error> {
+        contents: &Contents,
+    ) -> Result<Vec<Half>, Error> {
         let client = Self::client(&claim.token);
-        let one = |id: &Id| -> Result<Shares, Error> {
+        let one = |id: &Id| -> Result<Half, Error> {
             let path = self.file(&client, (&claim.token, id), model, SUFFIX);
-            let content: Option<Zeroizing<Vec<u8>>> = match unsealed(MAGIC, &path, parts.bytes()) {
+            let content = match unsealed(MAGIC, &path, contents.lengths(Party::Zero)) {
                 Err(e) if e.kind() == std::io::ErrorKind::NotFound => None,
                 read => read.map_err(|e| self.refused(e))?,
             };
             let removed = remove_durably(&path).map_err(|e| self.refused(e))?;
-            content.filter(|_| removed).map(Shares).ok_or_else(|| UnitError::Unknown.into())
+            content.filter(|_| removed).map(Half::read).ok_or_else(|| UnitError::Unknown.into())
         };
         claim.units.iter().map(|u| one(&u.id)).collect()
     }
