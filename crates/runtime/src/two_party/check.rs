@@ -411,7 +411,7 @@ impl<'a> Checker<'a> {
             None => None,
         };
         if let (Some(w), Some(bound), Some(planned)) = (&weights, x.bound, to.bound) {
-            let derived = w.output_bound(bound);
+            let derived = w.output_bound_from(if x.non_negative { 0 } else { bound }, bound);
             if !self.calibrated() && derived > u128::from(planned) {
                 let (stage, tensor) = (stage.to_owned(), to.tensor.name.clone());
                 return Err(PlanError::Bound { stage, tensor, derived, planned }.into());
