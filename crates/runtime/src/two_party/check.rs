@@ -150,8 +150,8 @@ impl<'a> Checker<'a> {
             _ => false,
         };
         let protocol = spec.kind.protocol();
-        if protocol == Protocol::Garbled && !nonlinear::garbles(&kind) {
-            let detail = "no garbled circuit computes this stage: leave 'protocol' out".into();
+        if protocol != Protocol::Ot && !nonlinear::compares(&kind) {
+            let detail = "neither circuits nor comparisons compute this stage: leave 'protocol' out".into();
             return Err(PlanError::Linear { stage: name, detail });
         }
         let bits = spec.kind.dropped().0;
