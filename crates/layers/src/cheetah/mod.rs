@@ -36,7 +36,7 @@ pub fn choose_layout(geometry: &Geometry, n: usize) -> Result<Layout, LayerError
         let apart = layout.weight_spacing();
         let product = PRODUCTS.into_iter().find(|(least, _)| apart >= *least);
         let product = product.map_or(DEFAULT_PRICES.product, |(_, seconds)| seconds);
-        layout.seconds(&LayoutPrices { weight, product, ..DEFAULT_PRICES })
+        layout.seconds(&LayoutPrices { product, weight, ..DEFAULT_PRICES })
     })
 }
 

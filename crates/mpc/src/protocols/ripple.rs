@@ -43,7 +43,7 @@ pub(super) fn cost(model: &mut CostModel, m: usize, n: usize, beside: u64) {
         model.arrive_late(Party::One);
         model.arrive_late(Party::Zero);
     }
-    for at in (STEP..m + 1).step_by(STEP) {
+    for at in (STEP..=m).step_by(STEP) {
         model.message(Party::Zero, planes((m - at + 1).min(STEP)));
         model.message(Party::One, planes((m - at).min(STEP)));
     }

@@ -55,7 +55,13 @@ mod tests {
         for n in [1024, 2048, 4096] {
             let context = PackedContext::new(n).unwrap();
             for spacing in (0..=n.ilog2()).map(|k| 1 << k) {
-                let of = |at: usize| if at % spacing == 0 { (at * 37 + 11) as i64 % 201 - 100 } else { 0 };
+                let of = |at: usize| {
+                    if at.is_multiple_of(spacing) {
+                        (at * 37 + 11) as i64 % 201 - 100
+                    } else {
+                        0
+                    }
+                };
                 let poly = WeightPoly::new(&context, &(0..n).map(of).collect::<Vec<_>>()).unwrap();
                 let folded = FoldedPoly::new(&poly, spacing);
                 assert_eq!(folded.0.len(), FoldedPoly::values(n, spacing));
