@@ -47,11 +47,11 @@ impl Job {
             (Job::Relu { drop, .. }, Modulus::PowerOfTwo(ring)) => relu_dropping(s, x, ring, *drop)?,
             (Job::Dividing { drop, kept, apart, .. }, Modulus::PowerOfTwo(ring)) => {
                 let (bits, faithful) = (*drop, Rounding::Faithful);
-                if !*apart {
-                    relu_dividing(s, x, Narrowing { ring, bits, narrow: *kept })?
-                } else {
+                if *apart {
                     let positive = relu_within(s, x, ring, Ring::new(kept.bits() + bits)?)?;
                     truncate(s, &positive, bits, ring, Range::NonNegative, faithful)?
+                } else {
+                    relu_dividing(s, x, Narrowing { ring, bits, narrow: *kept })?
                 }
             }
             (Job::Pool(shape), Modulus::PowerOfTwo(ring)) => max_pool(s, x, ring, ring, *shape)?,
