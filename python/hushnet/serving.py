@@ -80,7 +80,7 @@ def serve(
         threads: None for all cores.
         record: file to which everything that clients encrypt is appended as it came. At 1 GiB it becomes ``FILE.1``,
             in the place of the one before.
-        weight_memory: two-party: bytes for weights in evaluation form; None for 2 GiB.
+        weight_memory: two-party: bytes for weights in evaluation form; None for 4 GiB.
         max_connections: at once; more are closed as they come.
         line: seconds that a client waits for a slot of a full server at most.
         patience: seconds that a session may keep a full server waiting while others stand in line, beside ten times

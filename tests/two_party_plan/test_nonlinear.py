@@ -1,4 +1,4 @@
-"""Non-linear layers by oblivious transfer or by garbled circuits: what is chosen, and that both run as planned."""
+"""Non-linear layers by oblivious transfer, bit by bit too, or by garbled circuits: what is chosen, and how they run."""
 
 import json
 
@@ -7,7 +7,7 @@ import pytest
 from hushnet import PlanError, _native
 from hushnet.planner import compile, validate
 from hushnet.planner.two_party.cost import account, unit_costs
-from hushnet.planner.two_party.nonlinear import garbles
+from hushnet.planner.two_party.nonlinear import compares
 from hushnet.reference.two_party import run
 from hushnet.report.two_party import explain
 from hypothesis import HealthCheck, given, settings
@@ -29,15 +29,16 @@ def network():
 
 
 def protocols(plan):
-    return {s["name"]: s.get("protocol", "ot") for s in plan.stages if garbles(s)}
+    return {s["name"]: s.get("protocol", "ot") for s in plan.stages if compares(s)}
 
 
 @pytest.mark.parametrize("reveal", ["output", "argmax"])
-def test_garbled_layers_run_as_planned_with_predicted_bytes(reveal):
+@pytest.mark.parametrize("protocol", ["garbled", "ripple"])
+def test_layers_of_other_protocols_run_as_planned_with_predicted_bytes(protocol, reveal):
     graph = network()
     x = images(graph, 3)
-    plan = compile(graph, trust="two-party", calibration=x, nonlinear="garbled", reveal=reveal)
-    assert set(protocols(plan).values()) == {"garbled"} and len(protocols(plan)) == (3 if reveal == "output" else 4)
+    plan = compile(graph, trust="two-party", calibration=x, nonlinear=protocol, reveal=reveal)
+    assert set(protocols(plan).values()) == {protocol} and len(protocols(plan)) == (3 if reveal == "output" else 4)
     outputs, trace, _ = _native.run(plan.handle(), {"x": x}, threads=1)
     if reveal == "output":
         check(graph, plan, 3)
@@ -48,8 +49,11 @@ def test_garbled_layers_run_as_planned_with_predicted_bytes(reveal):
             assert stage[way] == stage["predicted"][way], stage["name"]
     unlike = compile(graph, trust="two-party", calibration=x, nonlinear="ot", reveal=reveal)
     assert set(protocols(unlike).values()) == {"ot"}
-    assert plan.predicted["rounds"] < unlike.predicted["rounds"]
-    assert plan.predicted["ot_bytes"] > unlike.predicted["ot_bytes"]
+    if protocol == "garbled":
+        assert plan.predicted["rounds"] < unlike.predicted["rounds"]
+        assert plan.predicted["ot_bytes"] > unlike.predicted["ot_bytes"]
+    else:
+        assert plan.predicted["rounds"] > unlike.predicted["rounds"]
 
 
 def run_scores(graph, x):
@@ -95,6 +99,21 @@ def test_long_delays_are_spent_on_circuits_and_explained():
     assert chosen["wan"].predicted["seconds"] < transfer.predicted["seconds"]
 
 
+def test_large_layers_go_bit_by_bit_over_short_delays():
+    graph = Builder((2, 64, 64), seed=4).conv(24).op("relu").dense(8).op("relu").dense(3).done()
+    x = images(graph, 4)
+    chosen = {net: compile(graph, trust="two-party", calibration=x, network=net) for net in ("loopback", "100mbit,1ms")}
+    assert set(protocols(chosen["loopback"]).values()) == {"ot"}
+    plan = chosen["100mbit,1ms"]
+    # 98,304 values, and eight
+    assert list(protocols(plan).values()) == ["ripple", "ot"]
+    unlike = compile(graph, trust="two-party", calibration=x, network="100mbit,1ms", nonlinear="ot")
+    assert plan.predicted["seconds"] < unlike.predicted["seconds"]
+    assert plan.predicted["ot_bytes"] < unlike.predicted["ot_bytes"]
+    told = next(r for r in explain(plan)["layers"] if r.get("method") == "ripple")
+    assert told["runner_up"] == "ot" and told["gap_seconds"] > 0
+
+
 def test_the_gain_is_real_on_a_link_with_delay():
     graph = small()
     x = images(graph, 4).astype(np.float32)
@@ -108,7 +127,7 @@ def test_the_gain_is_real_on_a_link_with_delay():
 
 
 def test_an_unknown_protocol_is_refused():
-    with pytest.raises(PlanError, match="choose one of ot, garbled"):
+    with pytest.raises(PlanError, match="choose one of ot, ripple, garbled"):
         compile(small(), trust="two-party", nonlinear="magic")
 
 

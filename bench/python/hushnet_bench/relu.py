@@ -5,8 +5,11 @@ By oblivious transfer, SPU's Cheetah protocol beside, and by garbled circuits.
 
 from __future__ import annotations
 
+import math
 import statistics
 from typing import Any
+
+import hushnet
 
 from hushnet_bench import peers
 from hushnet_bench.protocol_processes import core, measure
@@ -24,11 +27,14 @@ RELUS = {
     "20-bit": (20, 0, SPU),
     "37-bit, 12 low bits dropped": (37, 12, OPEN_CHEETAH),
 }
-# case -> ring bits, bits dropped by the truncation, bits left: ReLU and truncation of plans, as one stage and in two
+# case -> ring bits, bits dropped by the truncation, bits left: ReLU and truncation as one stage and in two, at the
+# widths that most values of the networks' plans have (`widths` tells those of a plan)
 DIVIDED = {
-    "28-bit values, 12 truncated": (28, 12, 16),
-    "26-bit values in 28 bits, 10 truncated": (28, 10, 16),
-    "22-bit values in 28 bits, 10 truncated": (28, 10, 12),
+    "ResNet-50, 26-bit values, 12 truncated": (28, 12, 14),
+    "ResNet-50, 27-bit values, 12 truncated": (28, 12, 15),
+    "ResNet-50, 28-bit values, 12 truncated": (28, 12, 16),
+    "open-nsfw, 26-bit values, 11 truncated": (28, 11, 15),
+    "open-nsfw, 25-bit values, 10 truncated": (28, 10, 15),
 }
 # case -> ring bits or a prime, and the case of the OT protocol that it stands beside. The prime is GALA's: 20 bits,
 # with slots at every ring degree.
@@ -92,7 +98,7 @@ def rows(*, quick: bool, threads: int, progress: Any) -> list[dict[str, Any]]:
 
 
 def _divided_rows(values: int, repeat: int) -> list[dict[str, Any]]:
-    """ReLU and the truncation beside it in one stage, and in two as plans had them before."""
+    """ReLU and the truncation behind it in one stage, and in two, all bits that values have compared."""
     found = []
     for case, (bits, drop, kept) in DIVIDED.items():
         apart, one = (
@@ -112,6 +118,16 @@ def _divided_rows(values: int, repeat: int) -> list[dict[str, Any]]:
                 "apart_right": apart["correct"] and apart["bytes_as_predicted"],
             }
         )
+    return found
+
+
+def widths(model: hushnet.Model) -> dict[tuple[int, int, int], int]:
+    """How many values of a plan's ReLUs have such ring bits, bits dropped and bits left: values of :data:`DIVIDED`."""
+    plan, found = model.plan, dict[tuple[int, int, int], int]()
+    for stage in plan.stages:
+        if stage["kind"] == "relu" and stage.get("bits"):
+            key = (plan.part["ring_bits"], stage["bits"], stage["reach_bits"] + 1)
+            found[key] = found.get(key, 0) + math.prod(plan.tensors[stage["in"]]["shape"])
     return found
 
 

@@ -167,6 +167,12 @@ const PROTOCOLS: &[Case] = &[
     }),
     ("relu, 37 bits", |s| relu(s, &shares(s, N, 37), ring()).map(drop)),
     ("relu, 64 bits", |s| relu(s, &shares(s, N, 64), Ring::new(64)?).map(drop)),
+    ("relu bit by bit", |s| {
+        s.set_comparison(hushnet_mpc::Comparison::Ripple);
+        let done = relu(s, &shares(s, N, 37), ring()).map(drop);
+        s.set_comparison(hushnet_mpc::Comparison::Tree);
+        done
+    }),
     ("relu, 12 dropped", |s| relu_dropping(s, &shares(s, N, 37), ring(), 12).map(drop)),
     ("relu of what 12 dropped bits leave", |s| {
         let of = Narrowing { ring: ring(), bits: 12, narrow: Ring::new(20)? };

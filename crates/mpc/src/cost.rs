@@ -5,6 +5,7 @@
 
 use crate::kept::{Item, PadDemand};
 use crate::ot::ledger::{Ledger, OtKind, Step};
+use crate::protocols::Comparison;
 use crate::Party;
 
 const PARTIES: [Party; 2] = [Party::Zero, Party::One];
@@ -44,6 +45,7 @@ pub struct CostModel {
     /// Stock of direction d: party d is the sender of the correlated OTs. None: not counted.
     pub(crate) stock: Option<[Ledger; 2]>,
     pub(crate) chunk: usize,
+    pub(crate) comparison: Comparison,
     drawn: [u64; 2],
     extended: Extended,
     gates: u64,
@@ -74,6 +76,7 @@ impl CostModel {
             flying: Default::default(),
             stock: Some([Ledger::new(kind), Ledger::new(kind)]),
             chunk: kind.default_chunk(),
+            comparison: Comparison::default(),
             drawn: [0; 2],
             extended: Extended::default(),
             gates: 0,
@@ -93,6 +96,11 @@ impl CostModel {
     pub fn with_chunk(mut self, chunk: usize) -> Self {
         self.chunk = chunk.max(64).next_multiple_of(64);
         self
+    }
+
+    /// How signs are computed from now on, as `Session::set_comparison`.
+    pub fn set_comparison(&mut self, comparison: Comparison) {
+        self.comparison = comparison;
     }
 
     /// What has been counted so far.

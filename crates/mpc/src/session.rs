@@ -12,6 +12,7 @@ use crate::kept::Supply;
 use crate::line::{Line, Stock};
 use crate::ot::pads::Pads;
 use crate::ot::{base, ferret, iknp, softspoken, CotReceiver, CotSender, OtKind};
+use crate::protocols::Comparison;
 use crate::simd::FixedKey;
 use crate::uses;
 use hushnet_ring::ledger;
@@ -63,6 +64,7 @@ pub struct Session {
     pub(crate) rng: Prg,
     kind: OtKind,
     chunk: usize,
+    comparison: Comparison,
     started: bool,
     /// Pads that were made before, where protocols draw from them.
     pub(crate) supply: Option<Supply>,
@@ -202,6 +204,7 @@ impl Session {
             rng,
             kind,
             chunk,
+            comparison: Comparison::default(),
             started: false,
             supply: None,
         })
@@ -234,6 +237,17 @@ impl Session {
     /// value), less costs rounds. Rounded up to a multiple of 64.
     pub fn set_chunk(&mut self, values: usize) {
         self.chunk = values.max(64).next_multiple_of(64);
+    }
+
+    /// How the signs of ReLU, clip, maxima and argmax are computed from now on (both parties must set the same).
+    pub fn set_comparison(&mut self, comparison: Comparison) {
+        self.comparison = comparison;
+    }
+
+    /// How this session computes the signs of ReLU, clip, maxima and argmax; in a tree unless it was told otherwise.
+    #[must_use]
+    pub fn comparison(&self) -> Comparison {
+        self.comparison
     }
 
     /// Expands correlated OTs on rayon's pool when `threads` > 1 (the default is one thread). The parties need not agree.

@@ -3,7 +3,7 @@
 
 use crate::json::{geometry, refused};
 use hushnet_layers::batch_shares::BatchShareClient;
-use hushnet_layers::cheetah::{choose_layout, prepared_bytes, CheetahClient};
+use hushnet_layers::cheetah::{choose_layout, is_spaced, keeping_uses, prepared_bytes, CheetahClient};
 use hushnet_layers::matrix_product::MatrixShape;
 use hushnet_rlwe::packed::PackedContext;
 use hushnet_rlwe::BatchContext;
@@ -49,7 +49,7 @@ fn linear_norm(
     method(method_name)?.norm(&geometry(geometry_json)?, ring_degree, weights).map_err(refused)
 }
 
-/// What a packed layer costs for one image: `tiles`, `input_polys`, `output_polys`, `products`, `spaced_products` (those of them with weights of few values), `weight_polys`, `prepared_bytes` (weights in evaluation form), `outputs` and the
+/// What a packed layer costs for one image: `tiles`, `input_polys`, `output_polys`, `products`, `spaced_products` (those of them with weights of few values), `weight_polys`, `prepared_bytes` (weights in evaluation form), `keeping_uses` (what a byte of them saves), `outputs` and the
 /// bytes of all requests (`bytes_up`) and answers (`bytes_down`) with weights of such a norm; ValueError when the layer does not fit the ring degree.
 #[pyfunction]
 fn packed_layer_cost<'py>(
@@ -64,7 +64,7 @@ fn packed_layer_cost<'py>(
     let context = PackedContext::new(ring_degree).map_err(refused)?;
     let client = CheetahClient::new(&context, &shape, ring_bits, weight_l2).map_err(refused)?;
     let cost = packing.cost();
-    let spaced = prepared_bytes(&packing) < packing.prepared_bytes();
+    let spaced = is_spaced(&packing);
     let figures = PyDict::new(py);
     for (name, value) in [
         ("tiles", packing.tiles()),
@@ -74,6 +74,7 @@ fn packed_layer_cost<'py>(
         ("spaced_products", if spaced { cost.products } else { 0 }),
         ("weight_polys", cost.weight_polys),
         ("prepared_bytes", prepared_bytes(&packing)),
+        ("keeping_uses", keeping_uses(&packing)),
         ("outputs", packing.output_len()),
         ("bytes_up", packing.tiles() * client.request_len()),
         ("bytes_down", packing.tiles() * client.answer_len()),

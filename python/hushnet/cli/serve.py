@@ -146,7 +146,7 @@ def serve(
         rich_help_panel=TWO_PARTY,
     ),
     weight_memory: float | None = typer.Option(
-        None, min=0.0, help="GiB for weights in evaluation form (default 2).", rich_help_panel=TWO_PARTY
+        None, min=0.0, help="GiB for weights in evaluation form (default 4).", rich_help_panel=TWO_PARTY
     ),
     otlp: str | None = typer.Option(
         None, help="Send a trace of every session to this collector of OpenTelemetry (OTLP over HTTP)."

@@ -260,10 +260,10 @@ class TwoParty(FixedPoint):
         ),
     ] = None
     nonlinear: Annotated[
-        Literal["ot", "garbled"] | None,
+        Literal["ot", "ripple", "garbled"] | None,
         Option(
             "One protocol for all of ReLU, clip, max-pool and argmax.",
-            without="the cheaper of each",
+            without="the cheapest of each",
             flag="--nonlinear",
         ),
     ] = None

@@ -224,7 +224,7 @@ def _stage(
     if stage["kind"] == "matrix_product":
         entry["unit_fraction"] = off_fraction(plan, stage)
         entry["memory_bytes"] += spent.packing["window_bytes"]
-    if nonlinear.garbles(stage):
+    if nonlinear.compares(stage):
         entry["method"] = stage.get("protocol", "ot")
         entry |= plan.predicted.get("nonlinear", {}).get(stage["name"], {})
     if measured.get(index, {}).get("kind") == stage["kind"]:

@@ -4,7 +4,7 @@ use super::{barrier, meet, recv_words, send_words, Failure, Watch};
 use crate::errors::Kind;
 use hushnet_mpc::garble::{self, Modulus, OddModulus};
 use hushnet_mpc::{
-    max_pool, max_pool_cost, relu_cost, relu_dividing, relu_dividing_cost, relu_dropping, relu_dropping_cost,
+    max_pool, max_pool_cost, relu_dividing, relu_dividing_cost, relu_dropping, relu_dropping_cost,
     relu_within, relu_within_cost, truncate, truncate_cost, Cost, CostModel, Narrowing, OtKind, Party,
     PoolShape, Prg, Range, Ring, Rounding, Session, SilentSize, TcpChannel,
 };
@@ -17,8 +17,7 @@ enum Job {
         values: usize,
         drop: u32,
     },
-    /// ReLU and division by 2^drop, of what `kept` bits hold after it: in one, or `apart` (values that fill the ring are divided after their
-    /// ReLU, others before it).
+    /// ReLU and division by 2^drop, of what `kept` bits hold after it: in one, or `apart`, all bits that values have compared and the result divided.
     Dividing {
         values: usize,
         drop: u32,
@@ -48,14 +47,11 @@ impl Job {
             (Job::Relu { drop, .. }, Modulus::PowerOfTwo(ring)) => relu_dropping(s, x, ring, *drop)?,
             (Job::Dividing { drop, kept, apart, .. }, Modulus::PowerOfTwo(ring)) => {
                 let (bits, faithful) = (*drop, Rounding::Faithful);
-                if !*apart {
-                    relu_dividing(s, x, Narrowing { ring, bits, narrow: *kept })?
-                } else if kept.bits() + bits == ring.bits() {
-                    let positive = relu_within(s, x, ring, ring)?;
+                if *apart {
+                    let positive = relu_within(s, x, ring, Ring::new(kept.bits() + bits)?)?;
                     truncate(s, &positive, bits, ring, Range::NonNegative, faithful)?
                 } else {
-                    let coarse = truncate(s, x, bits, ring, Range::Small, faithful)?;
-                    relu_within(s, &coarse, ring, *kept)?
+                    relu_dividing(s, x, Narrowing { ring, bits, narrow: *kept })?
                 }
             }
             (Job::Pool(shape), Modulus::PowerOfTwo(ring)) => max_pool(s, x, ring, ring, *shape)?,
@@ -75,12 +71,9 @@ impl Job {
                 let (bits, faithful) = (*drop, Rounding::Faithful);
                 if !*apart {
                     relu_dividing_cost(model, *values, Narrowing { ring, bits, narrow: *kept });
-                } else if kept.bits() + bits == ring.bits() {
-                    relu_cost(model, *values, ring);
+                } else if let Ok(whole) = Ring::new(kept.bits() + bits) {
+                    relu_within_cost(model, *values, ring, whole);
                     truncate_cost(model, *values, bits, ring, Range::NonNegative, faithful);
-                } else {
-                    truncate_cost(model, *values, bits, ring, Range::Small, faithful);
-                    relu_within_cost(model, *values, ring, *kept);
                 }
             }
             (Job::Pool(shape), Modulus::PowerOfTwo(ring)) => max_pool_cost(model, ring, ring, *shape),

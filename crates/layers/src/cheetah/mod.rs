@@ -14,24 +14,36 @@ pub use server::{AnswerTiles, CheetahLinear};
 use crate::batch::{Geometry, LayerError};
 use crate::layout::{Layout, LayoutPrices};
 use hushnet_ring::pack;
-use hushnet_rlwe::packed::{PackedContext, PackedParams, PackedSpec, SpacedTransform};
+use hushnet_rlwe::packed::{FoldedPoly, PackedContext, PackedParams, PackedSpec, SpacedTransform};
 
 /// Measured on one core at N = 2048, and 8 ns for each byte that travels (a link of 1 Gbit/s): 42 bits a word of a request, 35 of c1 in an
 /// answer. Only their ratios steer the choice of the layout.
 pub const DEFAULT_PRICES: LayoutPrices =
     LayoutPrices { input: 111e-6, output: 0.0, output_poly: 117e-6, product: 1.2e-6, weight: 3e-7 };
+/// What places of a channel may be rounded up to: the spacings at which weights take less room and time.
+const APART: [usize; 9] = [1, 2, 4, 8, 64, 128, 256, 512, 1024];
+/// Seconds of a product by the spacing of its weights: reading them is most of it where they are many words.
+const PRODUCTS: [(usize, f64); 3] = [(8, 0.5e-6), (4, 0.6e-6), (2, 0.8e-6)];
 
-/// The cheapest layout of a layer at ring degree `n`, by [`DEFAULT_PRICES`]. Weights that have few values ([`SpacedTransform`]) take as
-/// much less than others as they have fewer.
+/// The cheapest layout of a layer at ring degree `n`, by [`DEFAULT_PRICES`]. Weights that have few values ([`SpacedTransform`],
+/// [`FoldedPoly`]) take as much less than others as they have fewer, and their products less time.
 ///
 /// # Errors
 /// What [`Layout::choose_blocks`] refuses.
 pub fn choose_layout(geometry: &Geometry, n: usize) -> Result<Layout, LayerError> {
-    Layout::choose_blocks_by(geometry, n, |layout| {
-        let values = SpacedTransform::values(n, layout.weight_spacing()).unwrap_or(n);
-        let weight = DEFAULT_PRICES.weight * values as f64 / n as f64;
-        layout.seconds(&LayoutPrices { weight, ..DEFAULT_PRICES })
+    Layout::choose_apart_by(geometry, n, &APART, |layout| {
+        let weight = DEFAULT_PRICES.weight * values(layout) as f64 / n as f64;
+        let apart = layout.weight_spacing();
+        let product = PRODUCTS.into_iter().find(|(least, _)| apart >= *least);
+        let product = product.map_or(DEFAULT_PRICES.product, |(_, seconds)| seconds);
+        layout.seconds(&LayoutPrices { product, weight, ..DEFAULT_PRICES })
     })
+}
+
+/// Words of a weight polynomial in evaluation form.
+fn values(layout: &Layout) -> usize {
+    let (n, apart) = (layout.degree(), layout.weight_spacing());
+    SpacedTransform::values(n, apart).unwrap_or_else(|| FoldedPoly::values(n, apart))
 }
 
 /// Elements of a tensor with their shares.
@@ -103,8 +115,19 @@ impl CheetahClient {
 /// Bytes of a layer's weights in evaluation form at the server: a word a value, of which polynomials in X^S have few.
 #[must_use]
 pub fn prepared_bytes(layout: &Layout) -> usize {
-    let values = SpacedTransform::values(layout.degree(), layout.weight_spacing());
-    values.map_or_else(|| layout.prepared_bytes(), |values| layout.cost().weight_polys * values * 8)
+    layout.cost().weight_polys * values(layout) * 8
+}
+
+/// What a byte of them saves: the tiles whose transforms are left out, times the words for which one is kept.
+#[must_use]
+pub fn keeping_uses(layout: &Layout) -> usize {
+    layout.tiles() * (layout.degree() / values(layout))
+}
+
+/// Whether a layer's products are products of matrices ([`SpacedTransform`]).
+#[must_use]
+pub fn is_spaced(layout: &Layout) -> bool {
+    SpacedTransform::values(layout.degree(), layout.weight_spacing()).is_some()
 }
 
 /// Bytes of a request for a tile.

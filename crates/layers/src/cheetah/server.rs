@@ -7,7 +7,7 @@ use crate::batch::{expect, Geometry, LayerError};
 use crate::layout::Layout;
 use hushnet_ring::{pack, Prg};
 use hushnet_rlwe::packed::{
-    PackedContext, PackedParams, PackedServer, PackedSpec, SpacedTransform, WeightPoly,
+    FoldedPoly, PackedContext, PackedParams, PackedServer, PackedSpec, SpacedTransform, WeightPoly,
 };
 use rayon::prelude::*;
 use std::ops::Range;
@@ -84,13 +84,15 @@ pub struct CheetahLinear {
 enum Weights {
     /// Polynomials of output block j: one for every input block of `layout.inputs_of(j)`.
     Prepared(Vec<Vec<WeightPoly>>),
+    /// The same in X^S for small S, without what is in them more than once.
+    Folded(Vec<Vec<FoldedPoly>>),
     /// The values of such polynomials in X^S ([`SpacedTransform`]), the first one of all input blocks, then the second one of all.
     Spaced(Vec<Vec<u64>>),
     /// As given; transformed for every tile.
     Streamed(Vec<i16>),
 }
 
-/// Streamed weight polynomials that are transformed and used together, to stay in the caches.
+/// Streamed and folded weight polynomials that are made whole and used together, to stay in the caches.
 const STREAM_TERMS: usize = 16;
 /// Prepared polynomials of one sum at a time.
 const PREPARED_TERMS: usize = 1024;
@@ -128,8 +130,15 @@ impl CheetahLinear {
                 Weights::Spaced(blocks.map(of).collect::<Result<_, LayerError>>()?)
             }
             None => {
-                let of = |j| linear.layout.inputs_of(j).map(|i| linear.weight_poly(weights, i, j)).collect();
-                Weights::Prepared(blocks.map(of).collect::<Result<_, LayerError>>()?)
+                let poly = |i, j| linear.weight_poly(weights, i, j);
+                if FoldedPoly::values(context.ring_degree(), spacing) < context.ring_degree() {
+                    let folded = |i, j| Ok(FoldedPoly::new(&poly(i, j)?, spacing));
+                    let of = |j| linear.layout.inputs_of(j).map(|i| folded(i, j)).collect();
+                    Weights::Folded(blocks.map(of).collect::<Result<_, LayerError>>()?)
+                } else {
+                    let of = |j| linear.layout.inputs_of(j).map(|i| poly(i, j)).collect();
+                    Weights::Prepared(blocks.map(of).collect::<Result<_, LayerError>>()?)
+                }
             }
         };
         Ok(linear)
@@ -218,12 +227,20 @@ impl CheetahLinear {
             Ok::<_, LayerError>(())
         };
         let step = if matches!(self.weights, Weights::Prepared(_)) { PREPARED_TERMS } else { STREAM_TERMS };
+        let mut whole = Vec::new();
+        if matches!(self.weights, Weights::Folded(_)) {
+            whole.resize(step.min(range.len()), WeightPoly::zero(&self.context));
+        }
         for first in range.clone().step_by(step) {
             let terms = first..(first + step).min(range.end);
             let own = terms.start - range.start..terms.end - range.start;
             for (sum, j) in sums.iter_mut().zip(group.clone()) {
                 match &self.weights {
                     Weights::Prepared(polys) => add(sum, terms.clone(), &polys[j][own.clone()])?,
+                    Weights::Folded(polys) => {
+                        whole.iter_mut().zip(&polys[j][own.clone()]).for_each(|(to, poly)| poly.unfold(to));
+                        add(sum, terms.clone(), &whole[..own.len()])?;
+                    }
                     Weights::Streamed(weights) => {
                         let polys = terms.clone().map(|i| self.weight_poly(weights, i, j));
                         add(sum, terms.clone(), &polys.collect::<Result<Vec<_>, _>>()?)?;
@@ -299,7 +316,7 @@ impl AnswerTiles<PackedServer> for CheetahLinear {
 
     fn weight_bytes(&self) -> usize {
         match &self.weights {
-            Weights::Prepared(_) | Weights::Spaced(_) => prepared_bytes(&self.layout),
+            Weights::Prepared(_) | Weights::Folded(_) | Weights::Spaced(_) => prepared_bytes(&self.layout),
             Weights::Streamed(w) => 2 * w.len(),
         }
     }

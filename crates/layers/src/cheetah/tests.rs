@@ -85,7 +85,10 @@ fn weights_that_stand_apart_take_little_room() {
     for (geometry, values) in [
         (conv(384, 16, 24, 1, 1, 0, 1), Some(8)),
         (conv(384, 8, 24, 1, 1, 0, 1), Some(32)),
-        (conv(20, 9, 13, 1, 1, 0, 1), None),
+        // 196 pixels take 200 places, 9 take 12, 49 take 56
+        (conv(256, 14, 1024, 1, 1, 0, 1), Some(256)),
+        (conv(20, 3, 13, 1, 1, 0, 1), Some(512)),
+        (conv(512, 7, 2048, 1, 1, 0, 1), Some(256)),
         (conv(16, 16, 24, 3, 1, 1, 1), None),
     ] {
         let layout = choose_layout(&geometry, 2048).unwrap();

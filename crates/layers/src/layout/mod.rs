@@ -12,7 +12,9 @@
 //! `m Cw S + (Cw-1-c) S + (KH-1-i) Wt + (KW-1-j)`, with `Mw Cw S <= N`. Then the sum for output `(m, y, x)` stands at
 //! `m Cw S + (Cw-1) S + (KH-1) Wt + (KW-1) + y Wt + x`: terms with other channels land whole blocks of S away, terms of other `m` at least `Cw`
 //! blocks away, what spills over the end of a block stays below `(KH-1) Wt + KW - 1`, and what wraps around N lands below
-//! `(Cw-1) S + (KH-1) Wt + KW - 1`. Larger `Mw` means fewer polynomials down and more up.
+//! `(Cw-1) S + (KH-1) Wt + KW - 1`. Larger `Mw` means fewer polynomials down and more up. All of this holds for any `S >= Ht Wt`: kernels of
+//! one position may have blocks that are a little longer than their pixels, so that weights stand at multiples of a larger power of two
+//! ([`Layout::choose_apart_by`]).
 //!
 //! **Channels interleaved** ([`Layout::choose`]): all useful coefficients of a product are multiples of one power of two s. With Y = X^s and P = N/s,
 //! an input polynomial holds up to s channels of a tile, `sum_c x_c(Y) X^c`, a weight polynomial
@@ -75,6 +77,8 @@ pub struct Layout {
     order: Order,
     /// s; 1 where channels stand in blocks.
     spacing: usize,
+    /// What the places of a channel in a block are a multiple of.
+    apart: usize,
     channels_per_poly: usize,
     outputs_per_poly: usize,
 }
@@ -173,17 +177,38 @@ impl Layout {
         n: usize,
         price: impl Fn(&Self) -> f64,
     ) -> Result<Self, LayerError> {
+        Self::choose_apart_by(geometry, n, &[1], price)
+    }
+
+    /// As [`Self::choose_blocks_by`], for kernels of one position with the places of a channel rounded up to a multiple of one of `apart`.
+    ///
+    /// # Errors
+    /// As [`Self::choose`].
+    pub fn choose_apart_by(
+        geometry: &Geometry,
+        n: usize,
+        apart: &[usize],
+        price: impl Fn(&Self) -> f64,
+    ) -> Result<Self, LayerError> {
         let mut layout = Self::unplaced(geometry, n, Order::Blocks);
         let channels = layout.virtual_channels();
+        let apart = if layout.extent == (1, 1) { apart } else { &[1][..] };
         let mut best = Best::new(price);
         for th in candidate_sizes(layout.output.0) {
             for tw in candidate_sizes(layout.output.1) {
                 layout.tile = (th, tw);
-                let pixels = layout.pixels().0;
-                for outputs in candidate_sizes(layout.shape.1.min(n / pixels)) {
-                    layout.outputs_per_poly = outputs;
-                    layout.channels_per_poly = (n / pixels / outputs).clamp(1, channels);
-                    best.offer(&layout);
+                let mut tried = 0;
+                for apart in apart {
+                    layout.apart = *apart;
+                    let pixels = layout.pixels().0;
+                    if pixels == std::mem::replace(&mut tried, pixels) {
+                        continue;
+                    }
+                    for outputs in candidate_sizes(layout.shape.1.min(n / pixels)) {
+                        layout.outputs_per_poly = outputs;
+                        layout.channels_per_poly = (n / pixels / outputs).clamp(1, channels);
+                        best.offer(&layout);
+                    }
                 }
             }
         }
@@ -239,6 +264,7 @@ impl Layout {
             tile: (1, 1),
             order,
             spacing: 1,
+            apart: 1,
             channels_per_poly: 1,
             outputs_per_poly: 1,
         }
@@ -259,10 +285,15 @@ impl Layout {
         self.shape.0 * self.phases.len()
     }
 
-    /// Pixels of a tile, and of its rows.
+    /// Rows of a tile, and pixels of each.
+    fn window(&self) -> (usize, usize) {
+        (self.tile.0 + self.extent.0 - 1, self.tile.1 + self.extent.1 - 1)
+    }
+
+    /// Places of a channel's tile, and pixels of its rows.
     fn pixels(&self) -> (usize, usize) {
-        let wt = self.tile.1 + self.extent.1 - 1;
-        ((self.tile.0 + self.extent.0 - 1) * wt, wt)
+        let (ht, wt) = self.window();
+        ((ht * wt).next_multiple_of(self.apart), wt)
     }
 
     /// The ring degree N of the polynomials.
@@ -277,7 +308,7 @@ impl Layout {
         self.spacing
     }
 
-    /// Pixels of a tile, those at its margins included.
+    /// Places of a tile in a channel: its pixels, those at its margins included, and what is free behind them.
     #[must_use]
     pub fn tile_pixels(&self) -> usize {
         self.pixels().0
@@ -376,7 +407,7 @@ impl Layout {
         self.cost().weight_polys * self.n * 8
     }
 
-    /// A power of two that all places of weights are multiples of: that of the pixels of a tile, where channels stand in blocks and
+    /// A power of two that all places of weights are multiples of: that of the places of a tile, where channels stand in blocks and
     /// kernels have one position.
     #[must_use]
     pub fn weight_spacing(&self) -> usize {
@@ -395,7 +426,7 @@ impl Layout {
     pub fn for_each_input(&self, tile: usize, block: usize, mut f: impl FnMut(usize, usize)) {
         let first = block * self.channels_per_poly;
         let last = (first + self.channels_per_poly).min(self.virtual_channels());
-        let (s, wt) = self.pixels();
+        let ((s, wt), rows) = (self.pixels(), self.window().0);
         let (ty, tx) = self.tile_origin(tile);
         // Pixel p of the channel in place c stands at p * pixel + c * step.
         let (pixel, step) = match self.order {
@@ -405,7 +436,7 @@ impl Layout {
         };
         for (slot, channel) in (first..last).enumerate() {
             let (c, phase) = (channel / self.phases.len(), self.phases[channel % self.phases.len()]);
-            for y in 0..s / wt {
+            for y in 0..rows {
                 let row = ((ty + y) * self.stride.0 + phase.0).wrapping_sub(self.pads.0);
                 if row >= self.input.0 {
                     continue;

@@ -81,6 +81,10 @@ proptest! {
             stride: [stride.0, stride.1], pads, dilation: [dilation.0, dilation.1], groups }).unwrap();
         check(&geometry, &Layout::choose(&geometry, n, &prices(dear.0, dear.1)).unwrap());
         check(&geometry, &Layout::choose_blocks(&geometry, n, &prices(dear.0, dear.1)).unwrap());
+        // Weights at multiples of as much as there is room for, where kernels have one position.
+        let apart = Layout::choose_apart_by(&geometry, n, &[1, 2, 4, 16, 64], |l| 1.0 / l.weight_spacing() as f64).unwrap();
+        prop_assert!(apart.extent != (1, 1) || apart.weight_spacing() >= 64);
+        check(&geometry, &apart);
         if let Ok(layout) = Layout::of_the_paper(&geometry, n) {
             check(&geometry, &layout);
         }

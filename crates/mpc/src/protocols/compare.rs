@@ -2,6 +2,7 @@
 
 use super::leaf::{self, Digit};
 use super::product::chunks;
+use super::ripple;
 use super::selection::Selection;
 use super::tree;
 use crate::bits::{self, to_planes, words};
@@ -10,6 +11,16 @@ use crate::error::{MpcError, Result};
 use crate::kept::{widths, Item};
 use crate::ring::Ring;
 use crate::{Party, Session};
+
+/// How signs are computed beside selections. Exact and equal in what they give.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub enum Comparison {
+    /// Digits of two bits and a tree over them: 6.5 bits a compared bit, messages by the logarithm of their number.
+    #[default]
+    Tree,
+    /// Bit by bit: 4 bits a compared bit, a message for each.
+    Ripple,
+}
 
 /// XOR shares of n bits.
 #[derive(Clone)]
@@ -91,28 +102,53 @@ pub(super) fn compare_beside(
     n: usize,
     (payloads, rings): (&[&[u64]], &[Ring]),
 ) -> Result<(Vec<u64>, Selection)> {
-    s.provide(demand_beside(input.len(), n))?;
-    let mut begun = None;
-    let digits = leaf::leaves_beside(s, input, n, false, &mut |s| {
-        begun = Some(Selection::begin(s, payloads, rings)?);
+    let comparison = s.comparison();
+    s.provide(demand_beside(comparison, input.len(), n))?;
+    let mut selection = None;
+    let mut beside = |s: &mut Session| {
+        selection = Some(Selection::begin(s, payloads, rings)?);
         Ok(())
-    })?;
-    let mut selection = begun.ok_or(MpcError::Length { what: "selections", expected: 1, got: 0 })?;
+    };
+    let begun = match comparison {
+        Comparison::Tree => First::Digits(leaf::leaves_beside(s, input, n, false, &mut beside)?),
+        Comparison::Ripple => First::Bits(ripple::begin(s, input, n, &mut beside)?),
+    };
+    let mut selection = selection.ok_or(MpcError::Length { what: "selections", expected: 1, got: 0 })?;
     selection.collect(s)?;
-    Ok((tree::join(s, digits, n)?.lt, selection))
+    let less = match begun {
+        First::Digits(digits) => tree::join(s, digits, n)?.lt,
+        First::Bits(begun) => ripple::finish(s, begun, input, n)?,
+    };
+    Ok((less, selection))
+}
+
+/// A comparison whose first messages have been sent.
+enum First {
+    Digits(Vec<Digit>),
+    Bits(ripple::Begun),
 }
 
 /// Correlated OTs of [`compare_beside`].
-pub(super) fn demand_beside(m: usize, n: usize) -> [u64; 2] {
-    demand(m, n).map(|d| d + n as u64)
+pub(super) fn demand_beside(comparison: Comparison, m: usize, n: usize) -> [u64; 2] {
+    let own = match comparison {
+        Comparison::Tree => demand(m, n),
+        Comparison::Ripple => ripple::demand(m, n),
+    };
+    own.map(|d| d + n as u64)
 }
 
 /// Messages of [`compare_beside`].
 pub(super) fn compare_beside_cost(model: &mut CostModel, m: usize, n: usize, rings: &[Ring]) {
-    model.provide(demand_beside(m, n));
+    model.provide(demand_beside(model.comparison, m, n));
     model.pad(Item::Selection(widths(rings)), n);
-    leaf::cost(model, m, n, false, Selection::bytes(n, rings));
-    tree::cost(model, m.div_ceil(2), n, false);
+    let beside = Selection::bytes(n, rings);
+    match model.comparison {
+        Comparison::Tree => {
+            leaf::cost(model, m, n, false, beside);
+            tree::cost(model, m.div_ceil(2), n, false);
+        }
+        Comparison::Ripple => ripple::cost(model, m, n, beside),
+    }
 }
 
 /// Planes whose comparison gives the carry out of the sum of both parties' numbers: one of them complements its own.
@@ -237,11 +273,12 @@ fn sign(s: &Session, carry: Vec<u64>, msb: &[u64]) -> Vec<u64> {
     carry.into_iter().zip(msb).map(|(c, m)| c ^ m ^ flip).collect()
 }
 
-/// Who has its share of a comparison of m bits first: party 0 where the tree has an odd number of levels.
-pub(super) fn first_to_know(m: usize) -> Party {
-    match tree::levels(m.div_ceil(2)) % 2 {
-        1 => Party::Zero,
-        _ => Party::One,
+/// Who has its share of a comparison of m bits beside a selection first: of trees party 0 where there is an odd number of levels.
+pub(super) fn first_to_know(comparison: Comparison, m: usize) -> Party {
+    match (comparison, tree::levels(m.div_ceil(2)) % 2) {
+        (Comparison::Ripple, _) => ripple::first_to_know(m),
+        (Comparison::Tree, 1) => Party::Zero,
+        (Comparison::Tree, _) => Party::One,
     }
 }
 

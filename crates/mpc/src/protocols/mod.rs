@@ -15,6 +15,7 @@ mod power;
 pub(crate) mod product;
 mod relu;
 mod rescale;
+pub(crate) mod ripple;
 mod rows;
 pub(crate) mod selection;
 mod softmax;
@@ -24,7 +25,9 @@ pub(crate) mod tree;
 mod truncate;
 
 pub use argmax::{argmax, argmax_cost, index_ring};
-pub use compare::{drelu, drelu_cost, drelu_dropping, drelu_dropping_cost, less_than, less_than_cost, Bits};
+pub use compare::{
+    drelu, drelu_cost, drelu_dropping, drelu_dropping_cost, less_than, less_than_cost, Bits, Comparison,
+};
 pub use convert::{
     bit_to_arithmetic, bit_to_arithmetic_cost, mux, mux_cost, open, open_cost, reveal, reveal_cost,
 };

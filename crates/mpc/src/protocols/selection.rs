@@ -5,7 +5,7 @@
 //! says and travel with the comparison's first messages. Once b is known, both parties open e = b ^ p. Where e is 0, b*x is p*x; where it is 1, it is
 //! x - p*x. Either party's share of e is masked by its own share of p, which the other one never learns: it is the choice that [`super::mux`] sends.
 
-use super::compare::{compare_beside_cost, demand_beside, drelu_beside, first_to_know};
+use super::compare::{compare_beside_cost, demand_beside, drelu_beside, first_to_know, Comparison};
 use super::narrow::Narrowing;
 use super::product::chunks;
 use crate::bits::{bit, bytes, pack, to_planes, unpack, words};
@@ -207,7 +207,7 @@ pub(super) fn wide_where_positive(
     let mut out = Vec::with_capacity(y.len());
     for (at, n) in chunks(y.len(), s.chunk()) {
         let (y, base) = (&y[at..at + n], &base[at..at + n]);
-        s.provide(demand(of.narrow, n))?;
+        s.provide(demand(s.comparison(), of.narrow, n))?;
         let (b, selection) = drelu_beside(s, y, of.narrow, (&[y], &[of.narrow]))?;
         let above: Vec<u64> = base.iter().map(|v| v.wrapping_sub(least)).collect();
         let (z, wraps) = match s.party {
@@ -226,26 +226,26 @@ fn excess(of: Narrowing) -> Option<Ring> {
 }
 
 /// Results that party 0 chooses for.
-fn candidates(narrow: Ring) -> usize {
-    match first_to_know(narrow.bits() as usize - 1) {
+fn candidates(comparison: Comparison, narrow: Ring) -> usize {
+    match first_to_know(comparison, narrow.bits() as usize - 1) {
         Party::Zero => 2,
         Party::One => 1,
     }
 }
 
 /// Correlated OTs of one pass of [`wide_where_positive`].
-fn demand(narrow: Ring, n: usize) -> [u64; 2] {
-    let [zero, one] = demand_beside(narrow.bits() as usize - 1, n);
-    [zero, one + (candidates(narrow) * n) as u64]
+fn demand(comparison: Comparison, narrow: Ring, n: usize) -> [u64; 2] {
+    let [zero, one] = demand_beside(comparison, narrow.bits() as usize - 1, n);
+    [zero, one + (candidates(comparison, narrow) * n) as u64]
 }
 
 /// Adds the exact traffic and rounds of [`wide_where_positive`] to the model, both directions.
 pub(super) fn wide_where_positive_cost(m: &mut CostModel, n: usize, of: Narrowing) {
     let Some(excess) = excess(of) else { return where_positive_cost(m, n, of.narrow, &[of.narrow]) };
-    let count = candidates(of.narrow);
+    let count = candidates(m.comparison, of.narrow);
     for (_, n) in chunks(n, m.chunk) {
         let plane = bytes(n) as u64;
-        m.provide_ahead(demand(of.narrow, n));
+        m.provide_ahead(demand(m.comparison, of.narrow, n));
         compare_beside_cost(m, of.narrow.bits() as usize - 1, n, &[of.narrow]);
         m.provide([0, (count * n) as u64]);
         m.pad(Item::Wrap { results: count, bits: excess.bits() }, n);
@@ -345,7 +345,7 @@ fn choosing(
     (y, above): (&[u64], &[u64]),
     (narrow, excess): (Ring, Ring),
 ) -> Result<Wide> {
-    let (n, count) = (y.len(), candidates(narrow));
+    let (n, count) = (y.len(), candidates(s.comparison(), narrow));
     let mine = selection.opening(b);
     let mut opened = mine.clone();
     let results = if count == 1 {
@@ -389,7 +389,7 @@ fn answering(
     (y, above): (&[u64], &[u64]),
     (narrow, excess): (Ring, Ring),
 ) -> Result<Wide> {
-    let (n, count) = (y.len(), candidates(narrow));
+    let (n, count) = (y.len(), candidates(s.comparison(), narrow));
     let opened = selection.open(s, b)?;
     let corrections = (0..count).map(|_| recv_plane(&mut *s.channel, n)).collect::<Result<Vec<_>>>()?;
     let swaps = named(&corrections, &opened);

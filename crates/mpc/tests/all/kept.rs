@@ -59,6 +59,19 @@ const CASES: &[Case] = &[
         units: 1,
     },
     Case {
+        name: "relu bit by bit",
+        run: |s, x| {
+            s.set_comparison(Comparison::Ripple);
+            relu_dividing(s, x, odd()).unwrap()
+        },
+        cost: |m, n| {
+            m.set_comparison(Comparison::Ripple);
+            relu_dividing_cost(m, n, odd());
+        },
+        plain: |x| (x >> 12).max(0),
+        units: 1,
+    },
+    Case {
         name: "floor of any value",
         run: |s, x| truncate(s, x, 5, ring(), Range::Any, Rounding::Floor).unwrap(),
         cost: |m, n| truncate_cost(m, n, 5, ring(), Range::Any, Rounding::Floor),
@@ -94,7 +107,7 @@ fn made(kind: OtKind, demand: &PadDemand) -> [Mutex<Vec<KeptPads>>; 2] {
 #[test]
 fn kept_pads_give_the_same_results_and_no_ots() {
     for (k, case) in CASES.iter().enumerate() {
-        let n = [67, 130, 300, 64, 1][k];
+        let n = [67, 130, 300, 65, 64, 1][k];
         let demand = demand(n, case.cost);
         // Values of two images, which share a supply of two units.
         let mut x = values(2 * n, ring(), 3);

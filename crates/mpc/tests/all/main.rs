@@ -13,5 +13,6 @@ mod ot;
 mod products;
 mod properties;
 mod protocols;
+mod ripple;
 mod softmax;
 mod views;

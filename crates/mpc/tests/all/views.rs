@@ -46,7 +46,7 @@ fn the_measures_can_fail() {
     assert!(deviation(&skewed) > 40.0);
 }
 
-fn inspect(
+pub(crate) fn inspect(
     kind: OtKind,
     ring: Ring,
     x: &[u64],

@@ -21,11 +21,13 @@
 //! w is a sum of uniform roundings (proxy 1/12 each) times coefficients of s in {-1, 0, 1}, of variance 2/3, at most 3/4 of which are not zero.
 
 mod client;
+mod folded;
 mod key;
 mod server;
 mod spaced;
 
 pub use client::PackedClient;
+pub use folded::FoldedPoly;
 pub use key::PackedPublicKey;
 pub(crate) use server::Switch;
 pub use server::{PackedServer, WeightPoly};

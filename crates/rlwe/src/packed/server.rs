@@ -40,6 +40,12 @@ impl WeightPoly {
         self
     }
 
+    /// Zero, for others to be written over.
+    #[must_use]
+    pub fn zero(context: &PackedContext) -> Self {
+        Self(vec![0; context.ring_degree()])
+    }
+
     /// The slot values, N words below the prime.
     #[must_use]
     pub fn slots(&self) -> &[u64] {

@@ -215,10 +215,20 @@ impl LinearWeights {
     /// `max_o (sum_k |W_ok| * bound + |bias_o|)`.
     #[must_use]
     pub fn output_bound(&self, input_bound: u64) -> u128 {
-        self.fold_rows(0, |max, row, bias| {
-            let sum: u128 = row.map(|w| u128::from(w.unsigned_abs())).sum();
-            max.max(sum * u128::from(input_bound) + u128::from(bias.unsigned_abs()))
-        })
+        self.output_bound_from(input_bound, input_bound)
+    }
+
+    /// The largest absolute value of `W x + bias` for x in `[-below, above]`: what is positive in a row meets one end, the rest the other one.
+    #[must_use]
+    pub fn output_bound_from(&self, below: u64, above: u64) -> u128 {
+        let (below, above) = (i128::from(below), i128::from(above));
+        let far = self.fold_rows(0, |max: i128, row, bias| {
+            let (mut plus, mut minus) = (0i128, 0i128);
+            row.for_each(|w| *if w < 0 { &mut minus } else { &mut plus } += i128::from(w.unsigned_abs()));
+            let bias = i128::from(bias);
+            max.max(plus * above + minus * below + bias).max(plus * below + minus * above - bias)
+        });
+        far.unsigned_abs()
     }
 
     /// The largest Euclidean norm of the weights of one output, `max_o ||W_o||_2`.
@@ -228,5 +238,29 @@ impl LinearWeights {
             max.max(row.map(|w| u128::from(w.unsigned_abs()) * u128::from(w.unsigned_abs())).sum())
         });
         (square as f64).sqrt()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    proptest! {
+        /// The bound is what the corners of the box of inputs reach, no more and no less.
+        #[test]
+        fn output_bounds_are_the_corners(
+            rows in prop::collection::vec((prop::collection::vec(-9i8..10, 4), -500i64..500), 1..4), below in 0u64..20, above in 0u64..20,
+        ) {
+            let weights = WeightData::I8(rows.iter().flat_map(|(w, _)| w.clone()).collect());
+            let layer = LinearWeights { weights, bias: rows.iter().map(|(_, b)| *b).collect() };
+            let corner = |k: usize, i: usize| if k >> i & 1 == 0 { -(below as i64) } else { above as i64 };
+            let sums = rows.iter().flat_map(|(w, b)| {
+                (0..16).map(move |k| w.iter().enumerate().map(|(i, w)| i64::from(*w) * corner(k, i)).sum::<i64>() + b)
+            });
+            let far = sums.map(i64::unsigned_abs).max().unwrap_or(0);
+            prop_assert_eq!(layer.output_bound_from(below, above), u128::from(far));
+            prop_assert_eq!(layer.output_bound_from(above, above), layer.output_bound(above));
+        }
     }
 }

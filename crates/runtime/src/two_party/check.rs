@@ -150,8 +150,8 @@ impl<'a> Checker<'a> {
             _ => false,
         };
         let protocol = spec.kind.protocol();
-        if protocol == Protocol::Garbled && !nonlinear::garbles(&kind) {
-            let detail = "no garbled circuit computes this stage: leave 'protocol' out".into();
+        if protocol != Protocol::Ot && !nonlinear::compares(&kind) {
+            let detail = "neither circuits nor comparisons compute this stage: leave 'protocol' out".into();
             return Err(PlanError::Linear { stage: name, detail });
         }
         let bits = spec.kind.dropped().0;
@@ -411,7 +411,7 @@ impl<'a> Checker<'a> {
             None => None,
         };
         if let (Some(w), Some(bound), Some(planned)) = (&weights, x.bound, to.bound) {
-            let derived = w.output_bound(bound);
+            let derived = w.output_bound_from(if x.non_negative { 0 } else { bound }, bound);
             if !self.calibrated() && derived > u128::from(planned) {
                 let (stage, tensor) = (stage.to_owned(), to.tensor.name.clone());
                 return Err(PlanError::Bound { stage, tensor, derived, planned }.into());

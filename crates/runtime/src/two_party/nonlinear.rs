@@ -7,7 +7,9 @@ use super::plan::{Kind, Stage};
 use super::shares::of_images;
 use crate::plan::spec::{Protocol, Reveal};
 use hushnet_mpc::garble::{self, Modulus};
-use hushnet_mpc::{self as mpc, CostModel, Party, PoolShape, Range, Result, Ring, Rounding, Session, Slope};
+use hushnet_mpc::{
+    self as mpc, Comparison, CostModel, Party, PoolShape, Range, Result, Ring, Rounding, Session, Slope,
+};
 
 /// Who garbles.
 const GARBLER: Party = Party::Zero;
@@ -74,7 +76,9 @@ impl At {
 
 /// The protocol of a stage, one row each; `None` for stages that are linear, local or of one party, and where there is none of that name.
 fn protocol(kind: &Kind, protocol: Protocol) -> Option<Box<dyn OnShares>> {
-    use Protocol::{Garbled, Ot};
+    use Protocol::{Garbled, Ot, Ripple};
+    // bit by bit or in a tree, the session knows
+    let protocol = if protocol == Ripple && compares(kind) { Ot } else { protocol };
     Some(match (kind, protocol) {
         (Kind::Relu, Ot) => Box::new(Relu),
         (Kind::Relu, Garbled) => Box::new(GarbledRelu),
@@ -97,9 +101,17 @@ fn protocol(kind: &Kind, protocol: Protocol) -> Option<Box<dyn OnShares>> {
     })
 }
 
-/// Whether a garbled circuit computes a stage.
-pub(super) fn garbles(kind: &Kind) -> bool {
+/// Whether a stage compares: there is a choice of protocols for it.
+pub(super) fn compares(kind: &Kind) -> bool {
     protocol(kind, Protocol::Garbled).is_some()
+}
+
+/// How the comparisons of a stage are computed, where they are by oblivious transfer.
+fn comparison(stage: &Stage) -> Comparison {
+    match stage.protocol {
+        Protocol::Ripple => Comparison::Ripple,
+        Protocol::Ot | Protocol::Garbled => Comparison::Tree,
+    }
 }
 
 /// The stage on this party's share; `None` for stages that are linear, local or of one party. Of an argmax: shares of the index of every image's
@@ -113,6 +125,7 @@ pub(super) fn run(
 ) -> Result<Option<Vec<u64>>> {
     let Some(p) = protocol(&stage.kind, stage.protocol) else { return Ok(None) };
     let at = At::new(stage, ring, images);
+    s.set_comparison(comparison(stage));
     if stage.bits == 0 {
         return p.run(s, x, &at).map(Some);
     }
@@ -129,6 +142,7 @@ pub(super) fn cost(
 ) {
     if let Some(p) = protocol(&stage.kind, stage.protocol) {
         let at = At::new(stage, ring, images);
+        m.set_comparison(comparison(stage));
         if stage.bits == 0 {
             p.cost(m, elements, &at);
         } else {

@@ -28,8 +28,11 @@ use zeroize::Zeroizing;
 
 /// Bytes of shares that one session may hold, from which the largest group of images follows.
 const SESSION_BYTES: usize = 1 << 30;
-/// Bytes of weights in evaluation form that a server keeps by default.
-pub const DEFAULT_WEIGHT_BYTES: usize = 2 << 30;
+/// Bytes of weights in evaluation form that a server keeps by default: 4 GiB, which hold nearly all of ResNet-50's at 224 pixels.
+pub const DEFAULT_WEIGHT_BYTES: usize = match 1usize.checked_shl(32) {
+    Some(bytes) => bytes,
+    None => usize::MAX,
+};
 const BYTES_PER_ELEMENT: usize = memory::BYTES_PER_ELEMENT as usize;
 /// Bytes of the largest message of a protocol for each element, that travels while the peer's does.
 const WAITING_PER_ELEMENT: usize = 16;
@@ -75,7 +78,7 @@ impl TwoPartyModel {
         Self::with_memory(plan, compute, DEFAULT_WEIGHT_BYTES)
     }
 
-    /// As [`Self::new`], with so many bytes for weights in evaluation form. Layers of many tiles come first; the weights of the
+    /// As [`Self::new`], with so many bytes for weights in evaluation form. Layers that gain most a byte come first; the weights of the
     /// others are transformed as they are needed.
     ///
     /// # Errors

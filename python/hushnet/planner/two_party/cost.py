@@ -54,7 +54,7 @@ WEIGHT_COPIES = 2
 # bytes of keys in memory for one that travels: both polynomials in whole words, and what is on its way (measured)
 KEY_COPIES = 5
 # what a server keeps of its weights in evaluation form unless told otherwise (``--weight-memory``)
-WEIGHT_BYTES = 2 << 30
+WEIGHT_BYTES = 4 << 30
 # names of the OT extensions in unit costs; others are taken as the nearest of these
 EXTENSIONS = {
     "iknp": "softspoken",
@@ -375,11 +375,11 @@ def _labels(document: Document, images: int) -> int:
 
 
 def kept(document: Document, found: Account, room: int = WEIGHT_BYTES) -> int:
-    """Bytes of weights that a server keeps in evaluation form: layers of many tiles first, while they fit."""
+    """Bytes of weights that a server keeps in evaluation form: what saves most a byte first, while it fits."""
     bytes_of = SHARE_BYTES * document["params"]["ring_degree"]
     size = lambda p: p.get("prepared_bytes", bytes_of * p["weight_polys"])  # noqa: E731
     layers = [
-        (-s.packing["tiles"], index, size(s.packing))
+        (-s.packing.get("keeping_uses", s.packing["tiles"]), index, size(s.packing))
         for index, s in enumerate(found.stages)
         if "weight_polys" in s.packing
     ]

@@ -19,7 +19,7 @@ from ...plan import PlanError
 from ...reference.two_party import inputs_of, with_errors
 from ..ranges import plan_geometry
 from .early import compared
-from .groups import groups
+from .groups import groups, not_negative
 from .regions import MOVES
 from .steps import Step
 from .sums import behind_layers, doublings, long_chains, rested
@@ -63,6 +63,7 @@ class Builder:
         self.out.proven = self.proven
         self.root, self.layers, self.members = groups(steps)
         self.joined = {self.root(s.output) for s in steps if s.kind == "concat"}
+        self.positive = not_negative(steps)
         self.readers = [t for s in steps for t in s.inputs] + request.opened
         self.reading: dict[str, list[Step]] = {}
         for step in steps:
@@ -238,8 +239,9 @@ class Builder:
         """Whether a layer's results fit the ring when its inputs have so many frac_bits."""
         weights = self.weights(layer, gain)
         bound = math.floor(math.ldexp(reach, fine)) + EXTRA_UNITS
-        bias = np.abs(np.ldexp(np.asarray(layer.bias + weights.shift), fine + weights.frac_bits))
-        top = float((weights.rows * float(bound) + bias).max(initial=0.0)) + 2
+        bias = np.ldexp(np.asarray(layer.bias + weights.shift), fine + weights.frac_bits)
+        above, below = weights.reach(self.members[self.root(layer.input)] <= self.positive) * float(bound)
+        top = float(np.maximum(above + bias, below - bias).max(initial=0.0)) + 2
         if self.request.shown_sums:
             top = min(top, self.shown(layer, weights, fine + max(weights.frac_bits, 0), 1.0))
         return top <= self.most(layer.output)
@@ -371,7 +373,9 @@ class Builder:
             )
         bias = scaled.astype(np.int64)
         # one unit for the masking of the shares
-        bound = max(int(n) * source.bound + abs(int(b)) for n, b in zip(weights.rows, bias)) + 1
+        above, below = weights.reach(source.positive)
+        ends = zip(above, below, bias)
+        bound = max(max(int(a) * source.bound + int(c), int(b) * source.bound - int(c), 0) for a, b, c in ends) + 1
         if self.request.shown_sums:
             shown = self.shown(layer, weights, fine, gain)
             bound = bound if shown >= bound else math.ceil(shown)

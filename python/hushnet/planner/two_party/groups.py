@@ -1,4 +1,4 @@
-"""Tensors that share fraction bits, because steps only move values between them."""
+"""What tensors have in common: fraction bits, because steps only move values between them, and signs."""
 
 from __future__ import annotations
 
@@ -34,3 +34,17 @@ def groups(steps: list[Step]) -> tuple[Callable[[str], str], dict[str, list[Line
     for name in list(parent):
         members.setdefault(root(name), set()).add(name)
     return root, layers, members
+
+
+# steps whose results are not negative where nothing that they read is
+KEEPING_SIGNS = MOVES | {"max_pool", "sum_pool", "scale", "gain", "add"}
+
+
+def not_negative(steps: list[Step]) -> set[str]:
+    """Tensors without negative values, whatever enters: behind ReLUs and clips from zero."""
+    found: set[str] = set()
+    for step in steps:
+        starts = step.kind == "relu" or (step.kind == "clip" and step.attrs["low"] == 0)
+        if starts or (step.kind in KEEPING_SIGNS and found.issuperset(step.inputs)):
+            found.add(step.output)
+    return found

@@ -26,29 +26,37 @@ DIAGONAL_BITS, MOST_WEIGHT_BITS = 4, 16
 class Quantised:
     """Integer weights of a layer that reads a version with some gain.
 
-    ``weight * 2^-frac_bits`` is near ``gain * float weights``. ``rows`` are their L1 norms. ``shift`` is what error
-    feedback adds to the bias, a real number for every output. ``noise`` is the root mean square of what rounding does
-    to a result, None where there are no moments of what the layer reads.
+    ``weight * 2^-frac_bits`` is near ``gain * float weights``. ``sides`` are the sums of what is positive and of what
+    is negative in each row, both without sign. ``shift`` is what error feedback adds to the bias, a real number for
+    every output. ``noise`` is the root mean square of what rounding does to a result, None where there are no moments
+    of what the layer reads.
     """
 
     weight: Array
     frac_bits: int
-    rows: Array
+    sides: Array
     shift: Array | float = 0.0
     noise: float | None = None
+
+    def reach(self, positive: bool) -> Array:
+        """How far the sums of each row go above and below zero, for every unit that inputs go from zero.
+
+        Inputs that are never negative meet one sign of the weights on either side; others meet all of them on both.
+        """
+        return self.sides if positive else np.broadcast_to(self.sides.sum(axis=0), self.sides.shape)
 
 
 @dataclass(frozen=True)
 class Rounded:
     """Weights of a layer, times a scale, as integers.
 
-    ``zeros`` are zero bits at the end of all of them. ``rows``, ``shift`` and ``noise`` are those of :class:`Quantised`
-    in units of the integers.
+    ``zeros`` are zero bits at the end of all of them. ``sides``, ``shift`` and ``noise`` are those of
+    :class:`Quantised` in units of the integers.
     """
 
     integers: Array
     zeros: int
-    rows: Array
+    sides: Array
     shift: Array | float
     noise: float | None
 
@@ -135,18 +143,19 @@ class Weights:
         noise = None if made.noise is None else math.ldexp(made.noise, -fine) / gain
         # zeros at the end of all of them say nothing, and cost the sums as many bits
         idle = min(max(made.zeros - KEPT_ZEROS, 0), max(fine, 0))
-        integers, rows = made.integers, made.rows
+        integers, sides = made.integers, made.sides
         if idle:
-            integers, rows = _narrow(integers >> idle), rows >> idle
-        return Quantised(integers, fine - idle, rows, shift, noise)
+            integers, sides = _narrow(integers >> idle), sides >> idle
+        return Quantised(integers, fine - idle, sides, shift, noise)
 
     def _rounded(self, layer: Linear, scale: float, limit: int) -> Rounded:
         scaled = np.asarray(layer.weight, dtype=np.float64) * scale
         fed = None if self.moments is None else self.moments.rounded(layer, scaled, limit)
         values, shift, noise = (np.rint(scaled), 0.0, None) if fed is None else fed
         integers = _narrow(values.astype(np.int16))
-        rows = np.abs(integers.reshape(integers.shape[0], -1).astype(np.int64)).sum(axis=1)
-        return Rounded(integers, _zeros(integers), rows, shift, noise)
+        rows = integers.reshape(integers.shape[0], -1)
+        sides = np.stack([sign * np.where(sign * rows > 0, rows, 0).sum(axis=1, dtype=np.int64) for sign in (1, -1)])
+        return Rounded(integers, _zeros(integers), sides, shift, noise)
 
 
 def _narrow(integers: Array) -> Array:

@@ -165,6 +165,8 @@ pub enum Protocol {
     /// Oblivious transfer: few bytes, messages by the logarithm of the bits.
     #[default]
     Ot,
+    /// Oblivious transfer bit by bit: fewer bytes, a message for every bit that is compared.
+    Ripple,
     /// A garbled circuit, the server garbling: many bytes, two messages.
     Garbled,
 }

@@ -223,7 +223,7 @@ pub trait Shape {
 /// Weights of a stage in evaluation form.
 #[derive(Clone, Copy)]
 pub struct Keeping {
-    /// How often an image uses them: layers with more come first where memory is short; 0: after all others.
+    /// How often an image uses them, times as many as a word of them stands for: layers with more come first where memory is short; 0: after all others.
     pub uses: usize,
     /// What they take.
     pub bytes: usize,
@@ -496,7 +496,7 @@ impl Layers {
         self.families.iter().map(|f| f.working_bytes() as u64).sum()
     }
 
-    /// Which stages keep their weights in evaluation form: those that use them most come first, while they fit `room` bytes together.
+    /// Which stages keep their weights in evaluation form: those that gain most a byte come first, while they fit `room` bytes together.
     pub(super) fn kept(&self, stages: usize, mut room: usize) -> Vec<bool> {
         let mut order: Vec<(usize, Keeping)> =
             self.shapes().filter_map(|(index, shape)| Some((index, shape.keeping()?))).collect();

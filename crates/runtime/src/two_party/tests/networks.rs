@@ -338,7 +338,7 @@ pub(super) fn dropping(protocol: &str, seed: u64) -> Net {
 
 #[test]
 fn comparisons_that_drop_bits() {
-    for (protocol, seed) in [("ot", 21), ("ot", 22), ("garbled", 23)] {
+    for (protocol, seed) in [("ot", 21), ("ot", 22), ("garbled", 23), ("ripple", 24)] {
         let mut net = dropping(protocol, seed);
         let plan = plan_of(&net).unwrap();
         let inputs = random_inputs(&mut net, &plan, 2);

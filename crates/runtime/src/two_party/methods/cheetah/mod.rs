@@ -14,7 +14,7 @@ use super::{
 use crate::error::Error;
 use crate::two_party::plan::TwoPartyPlan;
 use hushnet_layers::batch::Geometry;
-use hushnet_layers::cheetah::{choose_layout, prepared_bytes, CheetahClient};
+use hushnet_layers::cheetah::{choose_layout, keeping_uses, prepared_bytes, CheetahClient};
 use hushnet_mpc::CostModel;
 use hushnet_rlwe::packed::{PackedContext, PackedPublicKey, PackedSpec};
 use std::sync::Arc;
@@ -111,6 +111,6 @@ impl Shape for CheetahClient {
     }
 
     fn keeping(&self) -> Option<Keeping> {
-        Some(Keeping { uses: self.tiles(), bytes: prepared_bytes(self.packing()) })
+        Some(Keeping { uses: keeping_uses(self.packing()), bytes: prepared_bytes(self.packing()) })
     }
 }
