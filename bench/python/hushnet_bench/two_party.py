@@ -108,6 +108,7 @@ def _measured(seen: Measured) -> dict[str, Any]:
         "server_busy_seconds": (server["total"]["seconds"] - server["total"]["waiting"]) / runs,
         "client_cpu_seconds": min(t["cpu_seconds"] for t in seen.client),
         "server_cpu_seconds": server["cpu_seconds"] / runs,
+        "server_start_seconds": server["start_seconds"],
         "setup_seconds": trace["setup_seconds"],
         "setup_bytes": trace["setup_bytes_up"] + trace["setup_bytes_down"],
         "bytes_up": trace["bytes_up"],

@@ -80,7 +80,7 @@ def measure(
         arrays = dict(x) if isinstance(x, Mapping) else {model.input_names[0]: x}
         inputs: dict[str, Any] = {f"x{i}": v for i, v in enumerate(arrays.values())}
         np.savez(folder / "x.npz", **inputs)
-        with _server(folder, threads, server_cores, link, prepared) as (url, process):
+        with _server(folder, threads, server_cores, link, prepared) as (url, process, started):
             before = cpu_seconds(process.pid)
             order = {
                 "folder": name,
@@ -111,7 +111,8 @@ def measure(
                     f"the client process ended with {done.returncode}: {done.stderr.strip()[-500:]}"
                 )
             server = json.loads(_line(folder / "server.jsonl", 2 if prepared else 1)) | {
-                "cpu_seconds": cpu_seconds(process.pid) - before
+                "cpu_seconds": cpu_seconds(process.pid) - before,
+                "start_seconds": started,
             }
         with np.load(folder / "outputs.npz") as archive:
             outputs = {name: archive[name] for name in archive.files}
@@ -130,7 +131,8 @@ def _pin(chosen: set[int]) -> Any:
 @contextmanager
 def _server(
     folder: Path, threads: int, chosen: set[int], link: Link | None, prepared: bool
-) -> Iterator[tuple[str, subprocess.Popen[str]]]:
+) -> Iterator[tuple[str, subprocess.Popen[str], float]]:
+    """The server's URL, its process, and the seconds after which it listened: Python's start, and all weights."""
     host = link.host if link else "127.0.0.1"
     command = [
         *(link.server if link else []),
@@ -142,6 +144,8 @@ def _server(
         "--listen",
         f"{host}:0",
         "--json",
+        # Once a model, and not in an inference that waits for it: seconds of it are told by themselves.
+        "--prepare-first",
     ]
     command += [
         "--threads",
@@ -153,6 +157,7 @@ def _server(
         *(("--prepared", str(folder / "server-units")) if prepared else ()),
     ]
     with open(folder / "server.err", "w+") as errors:
+        started = time.monotonic()
         process = subprocess.Popen(
             command,
             stdout=subprocess.PIPE,
@@ -166,7 +171,7 @@ def _server(
             if not line or "url" not in json.loads(line):
                 errors.seek(0)
                 raise hushnet.HushnetError(f"the server process did not start: {line} {errors.read()[-500:]}")
-            yield json.loads(line)["url"], process
+            yield json.loads(line)["url"], process, time.monotonic() - started
         finally:
             process.terminate()
             process.wait(timeout=30)
