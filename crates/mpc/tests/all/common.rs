@@ -123,6 +123,20 @@ pub(crate) fn values(n: usize, ring: Ring, seed: u128) -> Vec<u64> {
     v
 }
 
+/// A party's own of two shares.
+pub(crate) fn mine<'a>(s: &Session, shares: &'a [Vec<u64>; 2]) -> &'a [u64] {
+    &shares[s.party().index()]
+}
+
+/// Every value of a small ring with every share that party 0 may have of it, value after value, and both parties' shares.
+pub(crate) fn every_share(ring: Ring) -> (Vec<u64>, [Vec<u64>; 2]) {
+    let all = 0..=ring.mask();
+    let (values, first): (Vec<u64>, Vec<u64>) =
+        all.clone().flat_map(|x| all.clone().map(move |r| (x, r))).unzip();
+    let second = values.iter().zip(&first).map(|(x, r)| ring.sub(*x, *r)).collect();
+    (values, [first, second])
+}
+
 /// Shares of the values: mostly random, with edge cases of the share itself mixed in.
 pub(crate) fn share(x: &[u64], ring: Ring, seed: u128) -> [Vec<u64>; 2] {
     let mut r = vec![0; x.len()];

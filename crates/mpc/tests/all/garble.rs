@@ -1,6 +1,6 @@
 //! Garbled layers and conversions against plain arithmetic, on edge values of values and of shares, with exact cost.
 
-use crate::common::{predict, run, values};
+use crate::common::{mine, predict, run, values};
 use hushnet_mpc::garble::{self, Modulus, OddModulus};
 use hushnet_mpc::*;
 
@@ -46,10 +46,6 @@ fn shares(x: &[i64], m: Modulus, seed: u128) -> [Vec<u64>; 2] {
         .collect();
     let second = x.iter().zip(&first).map(|(&x, &a)| m.sub(m.encode(x), a)).collect();
     [first, second]
-}
-
-fn mine<'a>(s: &Session, shares: &'a [Vec<u64>; 2]) -> &'a [u64] {
-    &shares[s.party().index()]
 }
 
 fn opened(m: Modulus, out: &[Vec<u64>; 2]) -> Vec<i64> {

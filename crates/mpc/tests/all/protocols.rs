@@ -1,13 +1,9 @@
 //! Every protocol against plain arithmetic, on edge values and odd lengths, with its cost.
 
-use crate::common::{add, predict, run, share, values};
+use crate::common::{add, every_share, mine, predict, run, share, values};
 use hushnet_mpc::*;
 
 const WIDTHS: [u32; 10] = [8, 9, 16, 21, 32, 37, 41, 53, 63, 64];
-
-fn mine<'a>(s: &Session, shares: &'a [Vec<u64>; 2]) -> &'a [u64] {
-    &shares[s.party().index()]
-}
 
 /// Runs an elementwise protocol on shares and checks result and cost.
 fn check(
@@ -64,13 +60,9 @@ fn relu_is_exact() {
 #[test]
 fn relu_of_every_byte_and_share() {
     let ring = Ring::new(8).unwrap();
-    let pairs: Vec<(u64, u64)> = (0..256).flat_map(|x| (0..256).map(move |r| (x, r))).collect();
-    let shares = [
-        pairs.iter().map(|p| p.1).collect::<Vec<_>>(),
-        pairs.iter().map(|&(x, r)| ring.sub(x, r)).collect::<Vec<_>>(),
-    ];
+    let (every, shares) = every_share(ring);
     let r = run(OtKind::Iknp, 1 << 14, |s| relu(s, mine(s, &shares), ring).unwrap());
-    for (got, &(x, _)) in add(ring, &r.out).into_iter().zip(&pairs) {
+    for (got, &x) in add(ring, &r.out).into_iter().zip(&every) {
         assert_eq!(got, if x < 128 { x } else { 0 });
     }
 }
@@ -104,11 +96,7 @@ fn relu_within_a_narrower_ring() {
 #[test]
 fn narrowed_comparisons_of_every_share() {
     let ring = Ring::new(6).unwrap();
-    let pairs: Vec<(u64, u64)> = (0..64).flat_map(|x| (0..64).map(move |r| (x, r))).collect();
-    let shares = [
-        pairs.iter().map(|p| p.1).collect::<Vec<_>>(),
-        pairs.iter().map(|&(x, r)| ring.sub(x, r)).collect::<Vec<_>>(),
-    ];
+    let (every, shares) = every_share(ring);
     for (bits, w) in (0..=4u32).flat_map(|g| (2..=6 - g).map(move |w| (g, w))) {
         let of = Narrowing { ring, bits, narrow: Ring::new(w).unwrap() };
         let half = 1_i64 << (w - 1);
@@ -120,8 +108,8 @@ fn narrowed_comparisons_of_every_share() {
             [relu, wide, raised].concat()
         });
         let got = add(ring, &r.out);
-        let n = pairs.len();
-        for (i, &(x, _)) in pairs.iter().enumerate() {
+        let n = every.len();
+        for (i, &x) in every.iter().enumerate() {
             let carry = (shares[0][i] % (1 << bits)) + (shares[1][i] % (1 << bits)) >= 1 << bits;
             let y = (ring.signed(x) >> bits) + i64::from(bits > 0 && !carry);
             let at = |k: usize| ring.signed(got[k * n + i]);

@@ -1,22 +1,14 @@
 //! Comparisons bit by bit: every share of small rings, costs, views.
 
-use crate::common::{add, predict, run, share, values};
+use crate::common::{add, every_share, mine, predict, run, share, values};
 use crate::views::inspect;
 use hushnet_mpc::*;
-
-fn mine<'a>(s: &Session, shares: &'a [Vec<u64>; 2]) -> &'a [u64] {
-    &shares[s.party().index()]
-}
 
 /// Every value and every share of a ring of 6 bits, with every number of bits compared up to 5.
 #[test]
 fn comparisons_bit_by_bit_of_every_share() {
     let ring = Ring::new(6).unwrap();
-    let pairs: Vec<(u64, u64)> = (0..64).flat_map(|x| (0..64).map(move |r| (x, r))).collect();
-    let shares = [
-        pairs.iter().map(|p| p.1).collect::<Vec<_>>(),
-        pairs.iter().map(|&(x, r)| ring.sub(x, r)).collect::<Vec<_>>(),
-    ];
+    let (every, shares) = every_share(ring);
     for (bits, w) in (0..=4u32).flat_map(|g| (2..=6 - g).map(move |w| (g, w))) {
         let of = Narrowing { ring, bits, narrow: Ring::new(w).unwrap() };
         let half = 1_i64 << (w - 1);
@@ -27,18 +19,18 @@ fn comparisons_bit_by_bit_of_every_share() {
         });
         let costs = |m: &mut CostModel| {
             m.set_comparison(Comparison::Ripple);
-            relu_within_cost(m, pairs.len(), ring, ring);
-            relu_dividing_cost(m, pairs.len(), of);
+            relu_within_cost(m, every.len(), ring, ring);
+            relu_dividing_cost(m, every.len(), of);
         };
         assert_eq!(r.cost, predict(OtKind::Iknp, 1 << 14, costs), "{bits} dropped, {w} kept");
         let got = add(ring, &r.out);
-        for (i, &(x, _)) in pairs.iter().enumerate() {
+        for (i, &x) in every.iter().enumerate() {
             let carry = (shares[0][i] % (1 << bits)) + (shares[1][i] % (1 << bits)) >= 1 << bits;
             let y = (ring.signed(x) >> bits) + i64::from(bits > 0 && !carry);
             if (-half..half).contains(&y) {
                 assert_eq!(ring.signed(got[i]), y.max(0), "relu of {x}, {bits} dropped, {w} kept");
             }
-            assert_eq!(ring.signed(got[pairs.len() + i]), ring.signed(x).max(0));
+            assert_eq!(ring.signed(got[every.len() + i]), ring.signed(x).max(0));
         }
     }
 }
