@@ -167,11 +167,13 @@ const PROTOCOLS: &[Case] = &[
     }),
     ("relu, 37 bits", |s| relu(s, &shares(s, N, 37), ring()).map(drop)),
     ("relu, 64 bits", |s| relu(s, &shares(s, N, 64), Ring::new(64)?).map(drop)),
-    ("relu bit by bit", |s| {
-        s.set_comparison(hushnet_mpc::Comparison::Ripple);
-        let done = relu(s, &shares(s, N, 37), ring()).map(drop);
+    ("relu through digits", |s| {
+        for longest in 1..=4 {
+            s.set_comparison(hushnet_mpc::Comparison::Ripple(longest));
+            relu(s, &shares(s, N, 37), ring())?;
+        }
         s.set_comparison(hushnet_mpc::Comparison::Tree);
-        done
+        Ok(())
     }),
     ("relu, 12 dropped", |s| relu_dropping(s, &shares(s, N, 37), ring(), 12).map(drop)),
     ("relu of what 12 dropped bits leave", |s| {

@@ -1,7 +1,7 @@
 //! ReLU between two processes over loopback TCP, one thread each; prints one JSON object.
 //!
 //! `relu_two_party [--n 1048576] [--bits 64] [--drop 0] [--ot silent|silent-large|silent-small|silent-tiny|softspoken|iknp] [--repeat 3]
-//! [--chunk VALUES] [--op relu|max|truncate]`
+//! [--chunk VALUES] [--op relu|max|truncate] [--digits 0]`; comparisons in a tree, or by a carry through digits of so many bits
 #![allow(clippy::print_stdout, clippy::unwrap_used)]
 
 use std::net::TcpListener;
@@ -9,8 +9,8 @@ use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
 use hushnet_mpc::{
-    maximum, maximum_cost, relu_cost, relu_dropping, relu_dropping_cost, truncate, truncate_cost, Cost,
-    CostModel, OtKind, Party, Prg, Range, Ring, Rounding, Session, SilentSize, TcpChannel,
+    maximum, maximum_cost, relu, relu_cost, relu_dropping, relu_dropping_cost, truncate, truncate_cost,
+    Comparison, Cost, CostModel, OtKind, Party, Prg, Range, Ring, Rounding, Session, SilentSize, TcpChannel,
 };
 
 #[derive(Clone)]
@@ -20,6 +20,7 @@ struct Options {
     drop: u32,
     ot: String,
     op: String,
+    digits: u32,
     repeat: usize,
     chunk: Option<usize>,
     connect: Option<String>,
@@ -32,6 +33,7 @@ fn options() -> Options {
         drop: 0,
         ot: "silent".into(),
         op: "relu".into(),
+        digits: 0,
         repeat: 3,
         chunk: None,
         connect: None,
@@ -47,6 +49,7 @@ fn options() -> Options {
             "--chunk" => o.chunk = Some(v.parse().unwrap()),
             "--ot" => o.ot = v,
             "--op" => o.op = v,
+            "--digits" => o.digits = v.parse().unwrap(),
             "--connect" => o.connect = Some(v),
             _ => panic!("unknown option {a}"),
         }
@@ -63,6 +66,13 @@ fn kind(name: &str) -> OtKind {
         "silent-large" => OtKind::Silent(SilentSize::Large),
         "silent" => OtKind::SILENT,
         _ => panic!("unknown OT {name}"),
+    }
+}
+
+fn comparison(o: &Options) -> Comparison {
+    match o.digits {
+        0 => Comparison::Tree,
+        longest => Comparison::Ripple(longest),
     }
 }
 
@@ -99,6 +109,7 @@ fn party(o: &Options, channel: TcpChannel, party: Party) -> (f64, Vec<[f64; 2]>,
     if let Some(chunk) = o.chunk {
         s.set_chunk(chunk);
     }
+    s.set_comparison(comparison(o));
     s.ensure([64, 64]).unwrap();
     let setup = start.elapsed().as_secs_f64();
     let mut seconds = Vec::new();
@@ -107,6 +118,7 @@ fn party(o: &Options, channel: TcpChannel, party: Party) -> (f64, Vec<[f64; 2]>,
         hushnet_mpc::open(&mut s, &[0], ring).unwrap();
         let (start, cpu) = (Instant::now(), cpu_seconds());
         out = match o.op.as_str() {
+            "relu" if o.drop == 0 => relu(&mut s, mine, ring).unwrap(),
             "relu" => relu_dropping(&mut s, mine, ring, o.drop).unwrap(),
             "max" => {
                 let (a, b) = mine.split_at(o.n / 2);
@@ -126,6 +138,7 @@ fn predicted(o: &Options) -> (Cost, Cost) {
     if let Some(chunk) = o.chunk {
         m = m.with_chunk(chunk);
     }
+    m.set_comparison(comparison(o));
     hushnet_mpc::setup_cost(&mut m);
     m.ensure([64, 64]);
     let setup = m.cost();

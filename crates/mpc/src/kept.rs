@@ -31,8 +31,8 @@ pub(crate) enum Item {
     One,
     /// A digit of two bits.
     Two,
-    /// A product of a bit of either party in a comparison bit by bit, whose OT `sender` sends.
-    Bit { sender: Party },
+    /// A digit that a comparison's carry goes through.
+    Digit(ripple::Digit),
     /// A node of a comparison's tree: one product, or, of `both` lt and eq, two.
     Node { both: bool },
     /// A selection of one payload, or (no zero) of two, of so many bits, in both directions.
@@ -81,7 +81,8 @@ impl Item {
     pub(crate) fn columns(self, party: Party) -> Vec<Column> {
         let twice = |c: Column| [c, c];
         match self {
-            Self::One | Self::Bit { .. } => vec![Column::Plane; 2],
+            Self::One => vec![Column::Plane; 2],
+            Self::Digit(digit) => vec![Column::Plane; digit.planes(party)],
             Self::Two => vec![Column::Plane; if party == leaf::SENDER { 7 } else { 4 }],
             Self::Node { both } => vec![Column::Plane; if both { 5 } else { 3 }],
             Self::Selection(bits) => {
@@ -100,8 +101,15 @@ impl Item {
     fn ots(self, n: usize) -> [u64; 2] {
         let (n, whole) = (n as u64, (words(n) * GROUP) as u64);
         match self {
-            Self::One | Self::Bit { sender: Party::One } => [0, whole],
-            Self::Bit { sender: Party::Zero } => [whole, 0],
+            Self::One => [0, whole],
+            Self::Digit(digit) => {
+                let ots = digit.variables() as u64 * whole;
+                if digit.sender() == Party::Zero {
+                    [ots, 0]
+                } else {
+                    [0, ots]
+                }
+            }
             Self::Two => [0, 2 * whole],
             Self::Node { .. } => [whole; 2],
             Self::Selection(_) => [n; 2],
@@ -116,7 +124,7 @@ impl Item {
         match self {
             Self::One => leaf::one_bit(s, n),
             Self::Two => leaf::two_bits(s, n),
-            Self::Bit { sender } => ripple::pads(s, n, sender),
+            Self::Digit(digit) => ripple::pads(s, n, digit),
             Self::Node { both } => tree::node_pads(s, n, both),
             Self::Selection(bits) => selection::pads(s, n, bits),
             Self::Wrap { results, .. } => selection::wrap_pads(s, n, results),

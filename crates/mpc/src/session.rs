@@ -43,7 +43,7 @@ impl Party {
     }
 }
 
-const MAGIC: u64 = 0x0004_4350_4d4e_4853; // "SHNMPC", version 4: party 0 chooses in comparisons, selections begin beside them
+const MAGIC: u64 = 0x0005_4350_4d4e_4853; // "SHNMPC", version 5: carries through digits
 const GREETING: usize = 8 + 8 + 8 + 16;
 
 /// One party's half of a two-party computation. Dropping it wipes its secrets.

@@ -260,7 +260,7 @@ class TwoParty(FixedPoint):
         ),
     ] = None
     nonlinear: Annotated[
-        Literal["ot", "ripple", "garbled"] | None,
+        Literal["ot", "ripple-2", "ripple-3", "ripple-4", "garbled"] | None,
         Option(
             "One protocol for all of ReLU, clip, max-pool and argmax.",
             without="the cheapest of each",

@@ -432,14 +432,11 @@ macro_rules! kernels {
                     for i in 0..8 / N {
                         h.as_chunks_mut::<N>().0[i] = mmo(k, load(&blocks[8 / N * q + i]), offset);
                     }
-                    let bytes = column::<true>(h);
-                    let mut masks = [_mm256_movemask_epi8(bytes) as u32, 0];
-                    if P > 2 {
-                        masks[1] = _mm256_movemask_epi8(_mm256_add_epi8(bytes, bytes)) as u32;
-                    }
-                    for i in 0..P {
-                        let of_half = if i % 2 == 0 { masks[i / 2] >> 16 } else { masks[i / 2] & 0xffff };
-                        out[i] |= u64::from(of_half) << (16 * q);
+                    let mut bytes = column::<true>(h);
+                    for pair in out.chunks_mut(2) {
+                        let mask = _mm256_movemask_epi8(bytes) as u32;
+                        bytes = _mm256_add_epi8(bytes, bytes);
+                        pair.iter_mut().zip([mask >> 16, mask & 0xffff]).for_each(|(o, m)| *o |= u64::from(m) << (16 * q));
                     }
                 }
                 out

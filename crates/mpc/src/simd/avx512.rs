@@ -504,16 +504,15 @@ unsafe fn planes_inner<const P: usize>(k: &Key, blocks: &[Block; 64], offset: Bl
             // SAFETY: four blocks.
             *v = _mm512_xor_si512(unsafe { _mm512_loadu_si512(four.as_ptr().cast()) }, off);
         }
-        let mut masks = [0u64; 2];
-        for (j, h) in mmo(k, x).into_iter().enumerate() {
-            masks[0] |= u64::from(_mm512_movepi64_mask(h)) << (8 * j);
-            if P > 2 {
-                masks[1] |= u64::from(_mm512_movepi64_mask(_mm512_slli_epi64::<1>(h))) << (8 * j);
+        let mut hashes = mmo(k, x);
+        for pair in out.chunks_mut(2) {
+            let mut mask = 0;
+            for j in 0..N {
+                mask |= u64::from(_mm512_movepi64_mask(hashes[j])) << (8 * j);
+                hashes[j] = _mm512_slli_epi64::<1>(hashes[j]);
             }
-        }
-        for (i, o) in out.iter_mut().enumerate() {
-            let lanes = if i % 2 == 0 { 0xaaaa_aaaa_aaaa_aaaa } else { 0x5555_5555_5555_5555 };
-            *o |= _pext_u64(masks[i / 2], lanes) << (32 * half);
+            let of_half = [0xaaaa_aaaa_aaaa_aaaa, 0x5555_5555_5555_5555].map(|lanes| _pext_u64(mask, lanes));
+            pair.iter_mut().zip(of_half).for_each(|(o, m)| *o |= m << (32 * half));
         }
     }
     out

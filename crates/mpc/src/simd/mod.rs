@@ -123,7 +123,7 @@ impl FixedKey {
         on!(self, words(blocks, offset))
     }
 
-    /// Up to four bit planes of H(blocks ^ offset): plane 0 bit 127, 1 bit 63, 2 bit 126, 3 bit 62.
+    /// Up to 16 bit planes of H(blocks ^ offset): plane 0 bit 127, 1 bit 63, 2 bit 126, 3 bit 62, and so on.
     pub(crate) fn planes<const P: usize>(&self, blocks: &[Block; GROUP], offset: Block) -> [u64; P] {
         on!(self, planes::<P>(blocks, offset))
     }

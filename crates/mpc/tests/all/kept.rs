@@ -59,13 +59,26 @@ const CASES: &[Case] = &[
         units: 1,
     },
     Case {
-        name: "relu bit by bit",
+        name: "relu through digits of two bits",
         run: |s, x| {
-            s.set_comparison(Comparison::Ripple);
+            s.set_comparison(Comparison::Ripple(2));
             relu_dividing(s, x, odd()).unwrap()
         },
         cost: |m, n| {
-            m.set_comparison(Comparison::Ripple);
+            m.set_comparison(Comparison::Ripple(2));
+            relu_dividing_cost(m, n, odd());
+        },
+        plain: |x| (x >> 12).max(0),
+        units: 1,
+    },
+    Case {
+        name: "relu through digits of four and three bits",
+        run: |s, x| {
+            s.set_comparison(Comparison::Ripple(4));
+            relu_dividing(s, x, odd()).unwrap()
+        },
+        cost: |m, n| {
+            m.set_comparison(Comparison::Ripple(4));
             relu_dividing_cost(m, n, odd());
         },
         plain: |x| (x >> 12).max(0),
@@ -107,7 +120,7 @@ fn made(kind: OtKind, demand: &PadDemand) -> [Mutex<Vec<KeptPads>>; 2] {
 #[test]
 fn kept_pads_give_the_same_results_and_no_ots() {
     for (k, case) in CASES.iter().enumerate() {
-        let n = [67, 130, 300, 65, 64, 1][k];
+        let n = [67, 130, 300, 65, 129, 64, 1][k];
         let demand = demand(n, case.cost);
         // Values of two images, which share a supply of two units.
         let mut x = values(2 * n, ring(), 3);

@@ -194,7 +194,7 @@ pub fn predict(plan: &TwoPartyPlan, layers: &Layers, kind: OtKind, images: usize
 }
 
 /// A session takes the tiny silent table where its bytes are at most this part above those with the small one.
-const TINY_BYTES: u64 = 20;
+const TINY_BYTES: u64 = 25;
 
 /// The OT extension for a session of one group of `images` images: SoftSpoken where it sends less than a silent one, as in small sessions. Silent ones
 /// read nine entries a row where the medium and the large table read fourteen. The tiny table makes rows in three quarters of the small one's time and

@@ -16,7 +16,7 @@ const MAGIC: [u8; 4] = *b"HN2P";
 /// 5 since OTs are ensured in front of ciphertexts and wrap-arounds are products of the client's elements, 8 since `begin` has a kind, 9 since
 /// selections begin beside comparisons and each party's OTs travel with its own message of a layer, 10 since both parties multiply in products of
 /// matrices, 12 since channels may stand further apart than their pixels and units have pads.
-const VERSION: u8 = 12;
+const VERSION: u8 = 13;
 pub(super) const HELLO: usize = 40;
 /// Position: the number in `hello`.
 pub(super) const KINDS: [OtKind; 6] = [

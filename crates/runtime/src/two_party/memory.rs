@@ -81,7 +81,9 @@ fn pool(shape: &PoolShape, protocol: Protocol, ring: Ring) -> u64 {
     let down = product(&[shape.channels, rows, columns, tall]);
     let whole = product(&[shape.channels, rows, columns, tall, wide]);
     match protocol {
-        Protocol::Ot | Protocol::Ripple => across.max(down).saturating_mul(8 * POOL_COPIES),
+        Protocol::Ot | Protocol::Ripple2 | Protocol::Ripple3 | Protocol::Ripple4 => {
+            across.max(down).saturating_mul(8 * POOL_COPIES)
+        }
         // Every place of every window is listed and copied; tables and labels are those of one pass.
         Protocol::Garbled => {
             let pass = whole.min(PASS.saturating_mul((tall * wide) as u64));

@@ -76,9 +76,9 @@ impl At {
 
 /// The protocol of a stage, one row each; `None` for stages that are linear, local or of one party, and where there is none of that name.
 fn protocol(kind: &Kind, protocol: Protocol) -> Option<Box<dyn OnShares>> {
-    use Protocol::{Garbled, Ot, Ripple};
-    // bit by bit or in a tree, the session knows
-    let protocol = if protocol == Ripple && compares(kind) { Ot } else { protocol };
+    use Protocol::{Garbled, Ot};
+    // through digits or in a tree, the session knows
+    let protocol = if protocol != Garbled && compares(kind) { Ot } else { protocol };
     Some(match (kind, protocol) {
         (Kind::Relu, Ot) => Box::new(Relu),
         (Kind::Relu, Garbled) => Box::new(GarbledRelu),
@@ -107,9 +107,11 @@ pub(super) fn compares(kind: &Kind) -> bool {
 }
 
 /// How the comparisons of a stage are computed, where they are by oblivious transfer.
-fn comparison(stage: &Stage) -> Comparison {
+pub(super) fn comparison(stage: &Stage) -> Comparison {
     match stage.protocol {
-        Protocol::Ripple => Comparison::Ripple,
+        Protocol::Ripple2 => Comparison::Ripple(2),
+        Protocol::Ripple3 => Comparison::Ripple(3),
+        Protocol::Ripple4 => Comparison::Ripple(4),
         Protocol::Ot | Protocol::Garbled => Comparison::Tree,
     }
 }

@@ -3,13 +3,13 @@
 
 use super::plan::{Kind, Stage, TwoPartyPlan};
 use crate::plan::spec::{Protocol, Reveal};
-use hushnet_mpc::{PoolShape, Range, Rounding};
+use hushnet_mpc::{Comparison, PoolShape, Range, Rounding};
 use serde::Serialize;
 
 /// Work of a stage by oblivious transfer, for one image.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct Work {
-    /// Bits compared: values times the bits of the narrowest ring that holds them.
+    /// Bits compared: values times the bits of the narrowest ring that holds them. Through digits as many as a tree would compare with what is sent.
     pub compared: u64,
     /// Values selected by a shared bit.
     pub selected: u64,
@@ -41,8 +41,10 @@ fn of(plan: &TwoPartyPlan, stage: &Stage) -> Work {
     if stage.protocol == Protocol::Garbled {
         return Work::default();
     }
+    let [sent, tree] = [super::nonlinear::comparison(stage), Comparison::Tree]
+        .map(|c| c.bits_sent(bits.saturating_sub(1) as usize));
     let compared = |count: u64, times: u64| Work {
-        compared: count * bits * times,
+        compared: count * times * bits * sent / tree.max(1),
         selected: count * times,
         ..Work::default()
     };
@@ -53,9 +55,7 @@ fn of(plan: &TwoPartyPlan, stage: &Stage) -> Work {
         Kind::LeakyRelu { .. } => Work { truncated: values, ..compared(values, 1) },
         Kind::Clip { .. } => Work { truncated: widened, ..compared(values, 2) },
         Kind::MaxPool(shape) => Work { truncated: widened, ..compared(maxima(shape), 1) },
-        Kind::Reveal(Reveal::Argmax) => {
-            Work { compared: values * bits, selected: 2 * values, ..Work::default() }
-        }
+        Kind::Reveal(Reveal::Argmax) => Work { selected: 2 * values, ..compared(values, 1) },
         Kind::Truncate { bits, range, rounding } => {
             let sign = if *range == Range::Any { ring } else { 0 };
             let carry = if *rounding == Rounding::Floor { u64::from(*bits) } else { 0 };

@@ -1,10 +1,11 @@
-"""Which protocol computes a non-linear layer on shares: oblivious transfer, in a tree or bit by bit, or a circuit.
+"""Which protocol computes a non-linear layer on shares: oblivious transfer, in a tree or through digits, or a circuit.
 
 All are exact and read and leave shares modulo 2^l, so there is nothing to convert and every layer is chosen by itself:
 seconds of its work, of its messages one after the other, and of its bytes over the plan's network. A comparison by
-oblivious transfer sends some tens of bytes a value in about six messages; bit by bit (``ripple``) a sixth of them less,
-in a message for every bit; a garbled circuit 32 bytes an AND gate, about 3 l gates a value, in two. Small layers on
-networks of long delay are garbled, and large ones on networks of short delay go bit by bit.
+oblivious transfer sends some tens of bytes a value. In a tree (``ot``) it takes about six messages; with a carry through
+digits of two to four bits (``ripple-2`` to ``ripple-4``) a message for each digit and fewer transfers; a garbled circuit
+takes 32 bytes an AND gate, about 3 l gates a value, in two messages. So comparisons of few bits go through digits, those
+of many bits in a tree where messages are dear, and small layers on networks of long delay are garbled.
 """
 
 from __future__ import annotations
@@ -14,11 +15,12 @@ from typing import Any
 from . import cost
 from .methods import ACCURACY
 
-PROTOCOLS = ("ot", "ripple", "garbled")
+TRANSFERS = ("ot", "ripple-2", "ripple-3", "ripple-4")
+PROTOCOLS = (*TRANSFERS, "garbled")
 KINDS = frozenset({"relu", "clip", "max_pool"})
-# bits a second, where the network has no limit of its own: a plan for loopback would give any number of bytes for a
-# microsecond
-UNKNOWN_BANDWIDTH = 1e9
+# where the network has no limit of its own: a plan for loopback would give any number of bytes for a microsecond. The
+# round trip, of parties some hundred kilometres apart, counts between protocols by oblivious transfer
+UNKNOWN_BANDWIDTH, UNKNOWN_ROUND_TRIP = 1e9, 0.01
 Document = dict[str, Any]
 
 
@@ -35,8 +37,8 @@ def choose(
     Returns what the choice of every non-linear stage rests on, by name, and the costs of the document as it is then,
     where the choice needed them.
 
-    Bit by bit is taken where it is cheaper over a network that is named: a plan for any network keeps its messages
-    few. A garbled circuit is taken where it saves more than unit costs can be wrong by, and where the whole, set-up
+    A plan that names no network may meet any: it weighs messages of trees and digits against their bytes as over a link
+    of :data:`UNKNOWN_BANDWIDTH` and :data:`UNKNOWN_ROUND_TRIP`. A garbled circuit is taken where it saves more than unit costs can be wrong by, and where the whole, set-up
     included, gains by it.
 
     Args:
@@ -51,25 +53,30 @@ def choose(
         _write(document, dict.fromkeys(stages, forced))
         return {name: {"choice": "forced"} for name in names}, None
     link = cost.link(network, unit)
-    offered = list(PROTOCOLS)
+    far = link
     if link["bits_per_second"] is None:
         link = {**link, "bits_per_second": UNKNOWN_BANDWIDTH}
-        offered.remove("ripple")
-    accounts = {p: cost.account(_with(document, dict.fromkeys(stages, p)), unit, images) for p in offered}
+        far = {**link, "round_trip_seconds": UNKNOWN_ROUND_TRIP}
+    accounts = {p: cost.account(_with(document, dict.fromkeys(stages, p)), unit, images) for p in PROTOCOLS}
     spent = {p: [cost.seconds(s.ot, s.compute, link) for s in a.stages] for p, a in accounts.items()}
+
+    def by_transfer(i: int) -> str:
+        stage = {p: accounts[p].stages[i] for p in TRANSFERS}
+        return min(TRANSFERS, key=lambda p: cost.seconds(stage[p].ot, stage[p].compute, far))
+
+    transfers = {i: by_transfer(i) for i in stages}
     # a circuit's work is counted in other units than that of transfers
-    counted = {p: [(ACCURACY if p == "garbled" else 1.0) * t for t in spent[p]] for p in offered}
-    chosen = {i: min(offered, key=lambda p: counted[p][i]) for i in stages}
+    mixed = {i: "garbled" if ACCURACY * spent["garbled"][i] < spent[p][i] else p for i, p in transfers.items()}
     found, taken = accounts["ot"], dict.fromkeys(stages, "ot")
-    for tried in (chosen, {i: min(offered[:-1], key=lambda p: counted[p][i]) for i in stages}):
+    for tried in (mixed, transfers):
         if tried != taken:
-            mixed = cost.account(_with(document, tried), unit, images)
-            if _whole(mixed, link) < _whole(found, link):
-                found, taken = mixed, tried
+            whole = cost.account(_with(document, tried), unit, images)
+            if _whole(whole, link) < _whole(found, link):
+                found, taken = whole, tried
     _write(document, taken)
     told = {}
     for i, name in zip(stages, names):
-        other = min((p for p in offered if p != taken[i]), key=lambda p: spent[p][i])
+        other = min((p for p in PROTOCOLS if p != taken[i]), key=lambda p: spent[p][i])
         told[name] = {
             "choice": "cheaper",
             "runner_up": other,

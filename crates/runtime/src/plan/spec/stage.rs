@@ -165,8 +165,15 @@ pub enum Protocol {
     /// Oblivious transfer: few bytes, messages by the logarithm of the bits.
     #[default]
     Ot,
-    /// Oblivious transfer bit by bit: fewer bytes, a message for every bit that is compared.
-    Ripple,
+    /// Oblivious transfer, a carry through digits of two bits: the fewest bytes, a message for each digit.
+    #[serde(rename = "ripple-2")]
+    Ripple2,
+    /// The same of three bits.
+    #[serde(rename = "ripple-3")]
+    Ripple3,
+    /// The same of four bits: the fewest transfers.
+    #[serde(rename = "ripple-4")]
+    Ripple4,
     /// A garbled circuit, the server garbling: many bytes, two messages.
     Garbled,
 }

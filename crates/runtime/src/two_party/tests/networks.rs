@@ -338,7 +338,9 @@ pub(super) fn dropping(protocol: &str, seed: u64) -> Net {
 
 #[test]
 fn comparisons_that_drop_bits() {
-    for (protocol, seed) in [("ot", 21), ("ot", 22), ("garbled", 23), ("ripple", 24)] {
+    for (protocol, seed) in
+        [("ot", 21), ("ot", 22), ("garbled", 23), ("ripple-2", 24), ("ripple-3", 25), ("ripple-4", 26)]
+    {
         let mut net = dropping(protocol, seed);
         let plan = plan_of(&net).unwrap();
         let inputs = random_inputs(&mut net, &plan, 2);
