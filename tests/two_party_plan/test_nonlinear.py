@@ -1,4 +1,4 @@
-"""Non-linear layers by oblivious transfer, bit by bit too, or by garbled circuits: what is chosen, and how they run."""
+"""Non-linear layers by transfer, in trees and through digits, or by garbled circuits: what is chosen, how they run."""
 
 import json
 
@@ -7,7 +7,7 @@ import pytest
 from hushnet import PlanError, _native
 from hushnet.planner import compile, validate
 from hushnet.planner.two_party.cost import account, unit_costs
-from hushnet.planner.two_party.nonlinear import compares
+from hushnet.planner.two_party.nonlinear import PROTOCOLS, compares
 from hushnet.reference.two_party import run
 from hushnet.report.two_party import explain
 from hypothesis import HealthCheck, given, settings
@@ -33,7 +33,7 @@ def protocols(plan):
 
 
 @pytest.mark.parametrize("reveal", ["output", "argmax"])
-@pytest.mark.parametrize("protocol", ["garbled", "ripple"])
+@pytest.mark.parametrize("protocol", ["garbled", "ripple-2", "ripple-3", "ripple-4"])
 def test_layers_of_other_protocols_run_as_planned_with_predicted_bytes(protocol, reveal):
     graph = network()
     x = images(graph, 3)
@@ -52,8 +52,9 @@ def test_layers_of_other_protocols_run_as_planned_with_predicted_bytes(protocol,
     if protocol == "garbled":
         assert plan.predicted["rounds"] < unlike.predicted["rounds"]
         assert plan.predicted["ot_bytes"] > unlike.predicted["ot_bytes"]
-    else:
+    elif protocol == "ripple-2":
         assert plan.predicted["rounds"] > unlike.predicted["rounds"]
+        assert plan.predicted["ot_bytes"] < unlike.predicted["ot_bytes"]
 
 
 def run_scores(graph, x):
@@ -99,19 +100,24 @@ def test_long_delays_are_spent_on_circuits_and_explained():
     assert chosen["wan"].predicted["seconds"] < transfer.predicted["seconds"]
 
 
-def test_large_layers_go_bit_by_bit_over_short_delays():
+def test_layers_take_shorter_digits_the_more_their_bytes_cost():
     graph = Builder((2, 64, 64), seed=4).conv(24).op("relu").dense(8).op("relu").dense(3).done()
     x = images(graph, 4)
-    chosen = {net: compile(graph, trust="two-party", calibration=x, network=net) for net in ("loopback", "100mbit,1ms")}
-    assert set(protocols(chosen["loopback"]).values()) == {"ot"}
-    plan = chosen["100mbit,1ms"]
+    plan, unnamed, unlike = (
+        compile(graph, trust="two-party", calibration=x, network=net, nonlinear=forced)
+        for net, forced in (("100mbit,1ms", None), ("loopback", None), ("100mbit,1ms", "ot"))
+    )
     # 98,304 values, and eight
-    assert list(protocols(plan).values()) == ["ripple", "ot"]
-    unlike = compile(graph, trust="two-party", calibration=x, network="100mbit,1ms", nonlinear="ot")
+    large, small = protocols(plan).values()
+    assert large == "ripple-2" and small != "ripple-2"
     assert plan.predicted["seconds"] < unlike.predicted["seconds"]
     assert plan.predicted["ot_bytes"] < unlike.predicted["ot_bytes"]
-    told = next(r for r in explain(plan)["layers"] if r.get("method") == "ripple")
-    assert told["runner_up"] == "ot" and told["gap_seconds"] > 0
+    told = next(r for r in explain(plan)["layers"] if r.get("method") == "ripple-2")
+    assert told["runner_up"] in PROTOCOLS and told["gap_seconds"] > 0
+    # a plan for any network has fewer messages than one with trees, where its layers are no larger
+    trees = compile(graph, trust="two-party", calibration=x, nonlinear="ot")
+    assert set(protocols(unnamed).values()) <= {"ripple-4", "ot"}
+    assert unnamed.predicted["rounds"] < trees.predicted["rounds"]
 
 
 def test_the_gain_is_real_on_a_link_with_delay():
@@ -127,7 +133,7 @@ def test_the_gain_is_real_on_a_link_with_delay():
 
 
 def test_an_unknown_protocol_is_refused():
-    with pytest.raises(PlanError, match="choose one of ot, ripple, garbled"):
+    with pytest.raises(PlanError, match="choose one of ot, ripple-2, ripple-3, ripple-4, garbled"):
         compile(small(), trust="two-party", nonlinear="magic")
 
 

@@ -2,10 +2,10 @@
 
 All are exact and read and leave shares modulo 2^l, so there is nothing to convert and every layer is chosen by itself:
 seconds of its work, of its messages one after the other, and of its bytes over the plan's network. A comparison by
-oblivious transfer sends some tens of bytes a value. In a tree (``ot``) it takes about six messages; with a carry through
-digits of two to four bits (``ripple-2`` to ``ripple-4``) a message for each digit and fewer transfers; a garbled circuit
-takes 32 bytes an AND gate, about 3 l gates a value, in two messages. So comparisons of few bits go through digits, those
-of many bits in a tree where messages are dear, and small layers on networks of long delay are garbled.
+oblivious transfer sends some tens of bytes a value: in a tree (``ot``) in about six messages, by a carry through digits
+of two to four bits (``ripple-2`` to ``ripple-4``) in a message for each digit, with fewer transfers. A garbled circuit
+takes 32 bytes an AND gate, about 3 l gates a value, in two messages. So comparisons of few bits go through digits, of
+many bits in a tree where messages are dear, and small layers on networks of long delay are garbled.
 """
 
 from __future__ import annotations
@@ -37,9 +37,9 @@ def choose(
     Returns what the choice of every non-linear stage rests on, by name, and the costs of the document as it is then,
     where the choice needed them.
 
-    A plan that names no network may meet any: it weighs messages of trees and digits against their bytes as over a link
-    of :data:`UNKNOWN_BANDWIDTH` and :data:`UNKNOWN_ROUND_TRIP`. A garbled circuit is taken where it saves more than unit costs can be wrong by, and where the whole, set-up
-    included, gains by it.
+    A plan that names no network may meet any: it weighs messages of trees and digits against their bytes as over a
+    link of :data:`UNKNOWN_BANDWIDTH` and :data:`UNKNOWN_ROUND_TRIP`. A garbled circuit is taken where it saves more
+    than unit costs can be wrong by, and where the whole, set-up included, gains by it.
 
     Args:
         network: a name, or bandwidth and round trip like ``"200mbit,5ms"``.
@@ -58,31 +58,36 @@ def choose(
         link = {**link, "bits_per_second": UNKNOWN_BANDWIDTH}
         far = {**link, "round_trip_seconds": UNKNOWN_ROUND_TRIP}
     accounts = {p: cost.account(_with(document, dict.fromkeys(stages, p)), unit, images) for p in PROTOCOLS}
-    spent = {p: [cost.seconds(s.ot, s.compute, link) for s in a.stages] for p, a in accounts.items()}
 
-    def by_transfer(i: int) -> str:
-        stage = {p: accounts[p].stages[i] for p in TRANSFERS}
-        return min(TRANSFERS, key=lambda p: cost.seconds(stage[p].ot, stage[p].compute, far))
+    def spent(p: str, i: int, over: dict[str, Any]) -> float:
+        stage = accounts[p].stages[i]
+        return cost.seconds(stage.ot, stage.compute, over)
 
-    transfers = {i: by_transfer(i) for i in stages}
-    # a circuit's work is counted in other units than that of transfers
-    mixed = {i: "garbled" if ACCURACY * spent["garbled"][i] < spent[p][i] else p for i, p in transfers.items()}
     found, taken = accounts["ot"], dict.fromkeys(stages, "ot")
-    for tried in (mixed, transfers):
-        if tried != taken:
-            whole = cost.account(_with(document, tried), unit, images)
-            if _whole(whole, link) < _whole(found, link):
-                found, taken = whole, tried
+
+    def better(tried: dict[int, str], over: dict[str, Any]) -> tuple[cost.Account, dict[int, str]]:
+        if tried == taken:
+            return found, taken
+        whole = cost.account(_with(document, tried), unit, images)
+        return (whole, tried) if _whole(whole, over) < _whole(found, over) else (found, taken)
+
+    found, taken = better({i: min(TRANSFERS, key=lambda p: spent(p, i, far)) for i in stages}, far)
+    # a circuit's work is counted in other units than that of transfers
+    circuits = [i for i in stages if ACCURACY * spent("garbled", i, link) < spent(taken[i], i, link)]
+    found, taken = better({**taken, **dict.fromkeys(circuits, "garbled")}, link)
     _write(document, taken)
     told = {}
     for i, name in zip(stages, names):
-        other = min((p for p in PROTOCOLS if p != taken[i]), key=lambda p: spent[p][i])
-        told[name] = {
-            "choice": "cheaper",
-            "runner_up": other,
-            "gap_seconds": (spent[other][i] - spent[taken[i]][i]) / images,
-        }
+        gaps = {p: spent(p, i, over) - spent(taken[i], i, over) for p, over in _links(taken[i], link, far).items()}
+        # digits of other lengths may be the same ones
+        other = min((p for p in gaps if gaps[p] != 0.0), key=gaps.__getitem__)
+        told[name] = {"choice": "cheaper", "runner_up": other, "gap_seconds": gaps[other] / images}
     return told, found
+
+
+def _links(taken: str, link: dict[str, Any], far: dict[str, Any]) -> dict[str, dict[str, Any]]:
+    """Over which link each protocol is compared with the one that is taken."""
+    return {p: link if "garbled" in (p, taken) else far for p in PROTOCOLS}
 
 
 def _write(document: Document, chosen: dict[int, str]) -> None:
