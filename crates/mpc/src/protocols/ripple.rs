@@ -201,12 +201,17 @@ fn strings<const S: usize>(s: &mut Session, n: usize, digit: Digit) -> Result<Ve
 /// P's coefficients.
 fn sent<const S: usize>(key: &FixedKey, delta: Block, blocks: &[Block], p: &mut [u64; MOST]) {
     for (i, blocks) in blocks.as_chunks::<GROUP>().0.iter().enumerate() {
-        let (zero, one): ([u64; S], [u64; S]) = (key.planes(blocks, 0), key.planes(blocks, delta));
-        for (term, (zero, one)) in zero.into_iter().zip(one).enumerate() {
-            let at = place(term, i);
-            p[at] ^= zero;
-            p[at | 1 << i] ^= zero ^ one;
-        }
+        let strings: [[u64; S]; 2] = [key.planes(blocks, 0), key.planes(blocks, delta)];
+        add(p, i, strings);
+    }
+}
+
+/// Adds both strings of OT i to P: the first where variable i is 0, the second where it is 1.
+fn add<const S: usize>(p: &mut [u64; MOST], i: usize, [zero, one]: [[u64; S]; 2]) {
+    for (term, (zero, one)) in zero.into_iter().zip(one).enumerate() {
+        let at = place(term, i);
+        p[at] ^= zero;
+        p[at | 1 << i] ^= zero ^ one;
     }
 }
 
@@ -429,6 +434,43 @@ mod tests {
                 assert!(g.is_none() || t[(1 << variables) - 1] == !0, "the leading coefficient is 1");
             }
         }
+    }
+
+    /// For whoever has one string of each OT, all coefficients of P around its point but the constant are independent sums of bits that it lacks.
+    fn hides<const S: usize>(variables: usize, coefficients: usize) {
+        for c in 0..1usize << variables {
+            let mut basis: Vec<u32> = Vec::new();
+            for (i, term) in (0..variables).flat_map(|i| (0..S).map(move |term| (i, term))) {
+                let (mut p, mut strings) = ([0; MOST], [[0; S]; 2]);
+                strings[1 - (c >> i & 1)][term] = 1;
+                add(&mut p, i, strings);
+                shift(&mut p[..1 << variables], point(c, variables).into_iter());
+                assert_eq!(p[0], 0, "P(c) does not depend on what the chooser lacks");
+                let row = p.iter().enumerate().fold(0, |row, (s, bit)| row | (*bit as u32) << s);
+                assert_eq!(row >> coefficients, 0, "no term that is not sent");
+                basis.push(row);
+            }
+            let mut rank = 0;
+            for s in 1..coefficients {
+                let Some(at) = basis.iter().position(|row| row >> s & 1 == 1) else { continue };
+                let pivot = basis.swap_remove(at);
+                basis.iter_mut().filter(|row| **row >> s & 1 == 1).for_each(|row| *row ^= pivot);
+                rank += 1;
+            }
+            assert_eq!(rank, coefficients - 1, "{variables} variables, strings of {S}");
+        }
+    }
+
+    #[test]
+    fn corrections_are_masked_whatever_is_chosen() {
+        hides::<1>(1, 2);
+        hides::<2>(2, 4);
+        hides::<4>(3, 8);
+        hides::<8>(4, 16);
+        hides::<1>(2, 3);
+        hides::<3>(3, 7);
+        hides::<7>(4, 15);
+        hides::<15>(5, 31);
     }
 
     #[test]
