@@ -262,7 +262,8 @@ class TwoParty(FixedPoint):
     nonlinear: Annotated[
         Literal["ot", "ripple-2", "ripple-3", "ripple-4", "garbled"] | None,
         Option(
-            "One protocol for all of ReLU, clip, max-pool and argmax.",
+            "One protocol for all of ReLU, clip, max-pool and argmax: transfers in a tree (ot) or by a carry through "
+            "digits of 2 to 4 bits (ripple-N), or garbled circuits.",
             without="the cheapest of each",
             flag="--nonlinear",
         ),
