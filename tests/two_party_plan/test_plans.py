@@ -310,6 +310,6 @@ def test_sessions_take_the_tiny_table_where_transfers_are_a_small_part_of_their_
             net.op("Relu", net.last)
     net.op("Conv", net.last, net.weight(1, 8, 1, 1))
     x = rng.normal(size=(2, 4, size, size)).astype(np.float32)
-    model = hushnet.compile(net.model(), trust="two-party", calibration={"x0": x}, weight_bits=7)
+    model = hushnet.compile(net.model(), trust="two-party", calibration={"x0": x}, weight_bits=7, nonlinear="ot")
     told = json.loads(_native.Plan.load(model.plan.to_bytes()).facts(1))["two_party"]
     assert told["extension"] == extension

@@ -242,7 +242,7 @@ def compared_bits(plan: Plan, stage: dict[str, Any]) -> int | None:
 
 def _what(plan: Plan, stage: dict[str, Any]) -> str:
     said, bits = _computed(plan, stage), compared_bits(plan, stage)
-    if bits is None or stage.get("protocol", "ot") != "ot":
+    if bits is None or stage.get("protocol") == "garbled":
         return said
     least = f" of {bits + dropped(stage)}" if dropped(stage) else ""
     return ", ".join(part for part in (said, f"compares {bits}{least} bits") if part)
