@@ -276,7 +276,7 @@ def closing(port: int) -> str:
 
 
 # Version of two-party sessions (docs/two-party.md).
-SESSIONS = 12
+SESSIONS = 13
 MISDEEDS: dict[str, tuple[Callable[[int], str], str]] = {
     "wrong frame version": (only(frame(1, b"", version=9)), "version 9"),
     "wrong protocol version": (only(frame(1, b"\x08\x07")), "version 7"),

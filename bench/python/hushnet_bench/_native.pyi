@@ -119,10 +119,11 @@ def measure_relu(
     prime: int | None = None,
     kept_bits: int | None = None,
     apart: bool = False,
+    digits: int = 0,
 ) -> str:
     """One party of a measurement of ReLU (``garbled``: by a garbled circuit; ``prime``: on shares modulo it, garbled only;
-    ``kept_bits``: divided by 2^drop_bits, which leaves so many bits, in one step or in two, ``apart``), or of
-    max-pool (``pool``: channels, height, width, kernel, stride), between two processes: JSON. Without ``address`` party 0, which tells its port to ``announce`` and checks the joint result."""
+    ``kept_bits``: divided by 2^drop_bits, which leaves so many bits, in one step or in two, ``apart``; signs in a
+    tree, or by a carry through ``digits`` of so many bits), or of max-pool (``pool``: channels, height, width, kernel, stride), between two processes: JSON. Without ``address`` party 0, which tells its port to ``announce`` and checks the joint result."""
 
 def measure_layer(
     address: str | None = None,

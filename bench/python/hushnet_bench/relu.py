@@ -20,6 +20,8 @@ SPU = "SPU-Cheetah on such a machine, 64 bits: 24.7 s, 112 bytes"
 BYTES_PER_AND = 32  # two halves of 16 bytes; what else travels is stated apart
 # what sessions take: a group of its code's table fits the second-level cache of most machines
 OT = "silent-small"
+# bits of the digits that signs are compared by, as plans take them for layers of so many values
+DIGITS = 3
 # case -> (ring bits, dropped bits, what stands beside)
 RELUS = {
     "64-bit": (64, 0, SPU),
@@ -156,12 +158,14 @@ def _garbled_rows(ot: dict[str, dict[str, Any]], values: int, repeat: int) -> li
 
 
 def _row(case: str, **options: Any) -> dict[str, Any]:
-    first, second = measure("measure_relu", ot=OT, **options)
+    digits = {} if options.get("garbled") else {"digits": DIGITS}
+    first, second = measure("measure_relu", ot=OT, **digits, **options)
     runs = list(zip(first.pop("runs"), second.pop("runs")))
     return {
         "case": case,
         "method": "hushnet, two processes, one core each",
         "ot": OT,
+        **digits,
         "seconds": statistics.median(max(a[0], b[0]) for a, b in runs),
         "best_seconds": min(max(a[0], b[0]) for a, b in runs),
         "processor_seconds": statistics.median(a[1] + b[1] for a, b in runs),

@@ -4,9 +4,9 @@ use super::{barrier, meet, recv_words, send_words, Failure, Watch};
 use crate::errors::Kind;
 use hushnet_mpc::garble::{self, Modulus, OddModulus};
 use hushnet_mpc::{
-    max_pool, max_pool_cost, relu_dividing, relu_dividing_cost, relu_dropping, relu_dropping_cost,
-    relu_within, relu_within_cost, truncate, truncate_cost, Cost, CostModel, Narrowing, OtKind, Party,
-    PoolShape, Prg, Range, Ring, Rounding, Session, SilentSize, TcpChannel,
+    max_pool, max_pool_cost, relu, relu_cost, relu_dividing, relu_dividing_cost, relu_dropping,
+    relu_dropping_cost, relu_within, relu_within_cost, truncate, truncate_cost, Comparison, Cost, CostModel,
+    Narrowing, OtKind, Party, PoolShape, Prg, Range, Ring, Rounding, Session, SilentSize, TcpChannel,
 };
 use pyo3::prelude::*;
 
@@ -44,6 +44,7 @@ impl Job {
     fn run(&self, s: &mut Session, x: &[u64], m: Modulus) -> Result<Vec<u64>, Failure> {
         Ok(match (self, m) {
             (Job::Garbled { .. }, m) => garble::relu(s, x, m, GARBLER)?,
+            (Job::Relu { drop: 0, .. }, Modulus::PowerOfTwo(ring)) => relu(s, x, ring)?,
             (Job::Relu { drop, .. }, Modulus::PowerOfTwo(ring)) => relu_dropping(s, x, ring, *drop)?,
             (Job::Dividing { drop, kept, apart, .. }, Modulus::PowerOfTwo(ring)) => {
                 let (bits, faithful) = (*drop, Rounding::Faithful);
@@ -64,6 +65,7 @@ impl Job {
     fn cost(&self, model: &mut CostModel, m: Modulus) {
         match (self, m) {
             (Job::Garbled { values }, m) => garble::relu_cost(model, *values, m, GARBLER),
+            (Job::Relu { values, drop: 0 }, Modulus::PowerOfTwo(ring)) => relu_cost(model, *values, ring),
             (Job::Relu { values, drop }, Modulus::PowerOfTwo(ring)) => {
                 relu_dropping_cost(model, *values, ring, *drop);
             }
@@ -178,8 +180,13 @@ fn inputs(job: &Job, m: Modulus) -> (Vec<i64>, [Vec<u64>; 2]) {
 }
 
 /// Bytes and rounds of the repetitions, and the rounds of one alone.
-fn predicted((job, modulus, kind): (Job, Modulus, OtKind), repeat: usize) -> (Cost, u64) {
+fn predicted(
+    (job, modulus): (Job, Modulus),
+    (kind, comparison): (OtKind, Comparison),
+    repeat: usize,
+) -> (Cost, u64) {
     let mut m = CostModel::new(kind);
+    m.set_comparison(comparison);
     hushnet_mpc::setup_cost(&mut m);
     m.ensure([64, 64]);
     m.reset();
@@ -196,13 +203,15 @@ fn predicted((job, modulus, kind): (Job, Modulus, OtKind), repeat: usize) -> (Co
 fn party(
     party: Party,
     channel: TcpChannel,
-    (job, modulus, kind): (Job, Modulus, OtKind),
+    (job, modulus): (Job, Modulus),
+    (kind, comparison): (OtKind, Comparison),
     repeat: usize,
 ) -> Result<serde_json::Value, Failure> {
     let (plain, shares) = inputs(&job, modulus);
     let mine = &shares[party.index()];
     let watch = Watch::start();
     let mut s = Session::new(Box::new(channel), party, kind)?;
+    s.set_comparison(comparison);
     s.ensure([64, 64])?;
     let setup = watch.seconds()[0];
     let before = s.stats();
@@ -224,7 +233,7 @@ fn party(
     barrier(s.channel())?;
     let got: Vec<i64> = out.iter().zip(&theirs).map(|(&a, &b)| modulus.signed(modulus.add(a, b))).collect();
     let (comparisons, outputs) = job.counts()?;
-    let (cost, rounds) = predicted((job, modulus, kind), repeat);
+    let (cost, rounds) = predicted((job, modulus), (kind, comparison), repeat);
     let as_predicted = counted == [cost.bytes_sent_by_0, cost.bytes_sent_by_1];
     let payload = (counted[0] + counted[1]) as f64 - 2.0 * repeat as f64;
     Ok(serde_json::json!({
@@ -237,11 +246,11 @@ fn party(
 }
 
 /// One party of a measurement of ReLU (`pool` none; `garbled`: by a garbled circuit; `kept_bits`: divided by 2^drop_bits, which leaves so many bits;
-/// `apart`: in two steps) or max-pool (`pool`: channels, height, width,
+/// `apart`: in two steps; signs in a tree, or by a carry through `digits` of so many bits) or max-pool (`pool`: channels, height, width,
 /// kernel, stride) on shares modulo 2^ring_bits, or modulo an odd `prime` (garbled ReLU only), with silent OT on one thread: JSON. Party 0 has no `address` and tells its port to `announce`.
 /// Party 0's answer has bytes and rounds of one run, and whether the joint result equals the plaintext one.
 #[pyfunction]
-#[pyo3(signature = (address=None, announce=None, *, values=0, ring_bits=64, drop_bits=0, pool=None, ot="silent-small", repeat=3, garbled=false, prime=None, kept_bits=None, apart=false))]
+#[pyo3(signature = (address=None, announce=None, *, values=0, ring_bits=64, drop_bits=0, pool=None, ot="silent-small", repeat=3, garbled=false, prime=None, kept_bits=None, apart=false, digits=0))]
 #[allow(clippy::too_many_arguments, reason = "keyword arguments of Python")]
 pub(super) fn measure_relu(
     py: Python<'_>,
@@ -257,6 +266,7 @@ pub(super) fn measure_relu(
     prime: Option<u64>,
     kept_bits: Option<u32>,
     apart: bool,
+    digits: u32,
 ) -> PyResult<String> {
     let modulus = match prime {
         Some(p) => Modulus::Odd(OddModulus::new(p).map_err(|e| Kind::Input.error(e))?),
@@ -288,6 +298,7 @@ pub(super) fn measure_relu(
             padding: [(0, 0); 2],
         }),
     };
+    let comparison = if digits == 0 { Comparison::Tree } else { Comparison::Ripple(digits) };
     let kind = match ot {
         "silent-tiny" => OtKind::Silent(SilentSize::Tiny),
         "silent-small" => OtKind::Silent(SilentSize::Small),
@@ -297,6 +308,6 @@ pub(super) fn measure_relu(
     };
     job.counts().map_err(|e| Kind::Input.error(e))?;
     let (who, channel) = meet(py, address, announce)?;
-    let result = py.detach(|| party(who, channel, (job, modulus, kind), repeat.max(1)));
+    let result = py.detach(|| party(who, channel, (job, modulus), (kind, comparison), repeat.max(1)));
     Ok(result.map_err(|e| Kind::Hushnet.error(e))?.to_string())
 }
