@@ -84,6 +84,21 @@ def _progress(notes: Path, seconds: float = 30.0) -> None:
         time.sleep(0.002)
 
 
+def _counted(record: bytes, units: set[str]) -> dict[bytes, int]:
+    """How often each 16-byte name stands in the record, in one pass that sieves places by their first three bytes."""
+    found = {bytes.fromhex(unit): 0 for unit in units}
+    begins = np.zeros(1 << 24, dtype=bool)
+    begins[[int.from_bytes(name[:3], "little") for name in found]] = True
+    step = 1 << 24
+    for at in range(0, len(record), step):
+        part = np.frombuffer(record[at : at + step + 2], dtype=np.uint8).astype(np.uint32)
+        for i in at + np.flatnonzero(begins[part[:-2] | part[1:-1] << 8 | part[2:] << 16]):
+            name = record[i : i + 16]
+            if name in found:
+                found[name] += 1
+    return found
+
+
 def kills(plan: Path, x: np.ndarray, folder: Path, count: int, *, reach: float, seed: int = 0) -> dict[str, int]:
     """Kills either party so many times and counts what became of every prepared inference.
 
@@ -121,10 +136,10 @@ def kills(plan: Path, x: np.ndarray, folder: Path, count: int, *, reach: float, 
             with contextlib.suppress(ProcessLookupError):
                 os.kill(pid, signal.SIGKILL)
             os.waitpid(pid, 0)
-    record = (folder / "record").read_bytes() if (folder / "record").exists() else b""
+    record = folder / "record"
     lines = (folder / "notes").read_text().split() if (folder / "notes").exists() else []
     units = set(lines) - {"answer"}
-    announced = [record.count(bytes.fromhex(unit)) for unit in units]
+    announced = list(_counted(record.read_bytes() if record.exists() else b"", units).values())
     return {
         "kills": count,
         "prepared": len(units),

@@ -158,7 +158,9 @@ def _garbled_rows(ot: dict[str, dict[str, Any]], values: int, repeat: int) -> li
 
 
 def _row(case: str, **options: Any) -> dict[str, Any]:
-    digits = {} if options.get("garbled") else {"digits": DIGITS}
+    # signs from which low bits were dropped are compared in a tree
+    tree = options.get("garbled") or (options.get("drop_bits") and "kept_bits" not in options)
+    digits = {} if tree else {"digits": DIGITS}
     first, second = measure("measure_relu", ot=OT, **digits, **options)
     runs = list(zip(first.pop("runs"), second.pop("runs")))
     return {

@@ -102,14 +102,7 @@ impl Item {
         let (n, whole) = (n as u64, (words(n) * GROUP) as u64);
         match self {
             Self::One => [0, whole],
-            Self::Digit(digit) => {
-                let ots = digit.variables() as u64 * whole;
-                if digit.sender() == Party::Zero {
-                    [ots, 0]
-                } else {
-                    [0, ots]
-                }
-            }
+            Self::Digit(digit) => digit.ots(n as usize),
             Self::Two => [0, 2 * whole],
             Self::Node { .. } => [whole; 2],
             Self::Selection(_) => [n; 2],

@@ -39,8 +39,16 @@ impl Digit {
         self.bits as usize + usize::from(self.carry)
     }
 
-    pub(crate) fn sender(self) -> Party {
-        self.sender
+    /// Correlated OTs that `n` values draw, `[d]` with party d as their sender.
+    pub(crate) fn ots(self, n: usize) -> [u64; 2] {
+        let mut out = [0; 2];
+        out[self.sender.index()] = (self.variables() * words(n) * GROUP) as u64;
+        out
+    }
+
+    /// Bits of an OT's strings: terms in all variables but one, and not their product where T's leading term is known.
+    fn terms(self) -> usize {
+        (1 << (self.variables() - 1)) - usize::from(self.carry)
     }
 
     /// Coefficients of the pads' polynomial: all, or all but the leading one.
@@ -63,7 +71,7 @@ impl Digit {
     }
 }
 
-/// How many digits of at most so many bits there are: an even number, unless m < 3. Behind an odd number party 0 would have its share last, and
+/// How many digits of at most so many bits there are: an even number, where m > 2 bits fall into it. Behind an odd number party 0 would have its share last, and
 /// what follows a comparison would take a message more, as a further digit does, which makes the others shorter.
 fn count(m: usize, longest: u32) -> usize {
     let least = m.div_ceil(longest.clamp(1, LONGEST) as usize);
@@ -87,16 +95,15 @@ fn digits(m: usize, longest: u32) -> impl Iterator<Item = Digit> + Clone {
 
 /// Correlated OTs that comparing m bits takes.
 pub(super) fn demand(m: usize, longest: u32, n: usize) -> [u64; 2] {
-    let mut out = [0; 2];
-    for digit in digits(m, longest) {
-        out[digit.sender.index()] += (digit.variables() * words(n) * GROUP) as u64;
-    }
-    out
+    digits(m, longest).fold([0; 2], |[a, b], digit| {
+        let [zero, one] = digit.ots(n);
+        [a + zero, b + one]
+    })
 }
 
 /// Who has its share of the result first: the last digit's sender.
 pub(super) fn first_to_know(m: usize, longest: u32) -> Party {
-    digits(m, longest).last().map_or(Party::Zero, Digit::sender)
+    digits(m, longest).last().map_or(Party::Zero, |digit| digit.sender)
 }
 
 /// Messages of [`begin`] and [`finish`]; the message beside them has so many bytes, equal for both parties, and is read between them.
@@ -167,18 +174,18 @@ fn carry_out(t: &mut [u64; MOST], g: Option<u64>, bits: impl Iterator<Item = u64
 
 /// A digit's columns from the session's OTs, which have been ensured: see [`Digit::planes`].
 pub(crate) fn pads(s: &mut Session, n: usize, digit: Digit) -> Result<Vec<Vec<u64>>> {
-    match (digit.variables(), digit.carry) {
-        (1, _) | (2, true) => strings::<1>(s, n, digit),
-        (2, false) => strings::<2>(s, n, digit),
-        (3, true) => strings::<3>(s, n, digit),
-        (3, false) => strings::<4>(s, n, digit),
-        (4, true) => strings::<7>(s, n, digit),
-        (4, false) => strings::<8>(s, n, digit),
+    match digit.terms() {
+        1 => strings::<1>(s, n, digit),
+        2 => strings::<2>(s, n, digit),
+        3 => strings::<3>(s, n, digit),
+        4 => strings::<4>(s, n, digit),
+        7 => strings::<7>(s, n, digit),
+        8 => strings::<8>(s, n, digit),
         _ => strings::<15>(s, n, digit),
     }
 }
 
-/// Of strings of S bits: the terms in all variables but one, and not their product where T's leading term is known.
+/// Of strings of S = [`Digit::terms`] bits.
 fn strings<const S: usize>(s: &mut Session, n: usize, digit: Digit) -> Result<Vec<Vec<u64>>> {
     let variables = digit.variables();
     let mut out = vec![vec![0; words(n)]; digit.planes(s.party)];
@@ -201,14 +208,14 @@ fn strings<const S: usize>(s: &mut Session, n: usize, digit: Digit) -> Result<Ve
 /// P's coefficients.
 fn sent<const S: usize>(key: &FixedKey, delta: Block, blocks: &[Block], p: &mut [u64; MOST]) {
     for (i, blocks) in blocks.as_chunks::<GROUP>().0.iter().enumerate() {
-        let strings: [[u64; S]; 2] = [key.planes(blocks, 0), key.planes(blocks, delta)];
-        add(p, i, strings);
+        let (zero, one): ([u64; S], [u64; S]) = (key.planes(blocks, 0), key.planes(blocks, delta));
+        add(p, i, &zero, &one);
     }
 }
 
 /// Adds both strings of OT i to P: the first where variable i is 0, the second where it is 1.
-fn add<const S: usize>(p: &mut [u64; MOST], i: usize, [zero, one]: [[u64; S]; 2]) {
-    for (term, (zero, one)) in zero.into_iter().zip(one).enumerate() {
+fn add(p: &mut [u64; MOST], i: usize, zero: &[u64], one: &[u64]) {
+    for (term, (zero, one)) in zero.iter().zip(one).enumerate() {
         let at = place(term, i);
         p[at] ^= zero;
         p[at | 1 << i] ^= zero ^ one;
@@ -437,13 +444,15 @@ mod tests {
     }
 
     /// For whoever has one string of each OT, all coefficients of P around its point but the constant are independent sums of bits that it lacks.
-    fn hides<const S: usize>(variables: usize, coefficients: usize) {
+    fn hides(digit: Digit) {
+        let (variables, coefficients, terms) = (digit.variables(), digit.coefficients(), digit.terms());
         for c in 0..1usize << variables {
             let mut basis: Vec<u32> = Vec::new();
-            for (i, term) in (0..variables).flat_map(|i| (0..S).map(move |term| (i, term))) {
-                let (mut p, mut strings) = ([0; MOST], [[0; S]; 2]);
+            for (i, term) in (0..variables).flat_map(|i| (0..terms).map(move |term| (i, term))) {
+                let (mut p, mut strings) = ([0; MOST], [[0; 15]; 2]);
                 strings[1 - (c >> i & 1)][term] = 1;
-                add(&mut p, i, strings);
+                let [zero, one] = &strings;
+                add(&mut p, i, &zero[..terms], &one[..terms]);
                 shift(&mut p[..1 << variables], point(c, variables).into_iter());
                 assert_eq!(p[0], 0, "P(c) does not depend on what the chooser lacks");
                 let row = p.iter().enumerate().fold(0, |row, (s, bit)| row | (*bit as u32) << s);
@@ -457,20 +466,15 @@ mod tests {
                 basis.iter_mut().filter(|row| **row >> s & 1 == 1).for_each(|row| *row ^= pivot);
                 rank += 1;
             }
-            assert_eq!(rank, coefficients - 1, "{variables} variables, strings of {S}");
+            assert_eq!(rank, digit.corrections(), "{digit:?}");
         }
     }
 
     #[test]
     fn corrections_are_masked_whatever_is_chosen() {
-        hides::<1>(1, 2);
-        hides::<2>(2, 4);
-        hides::<4>(3, 8);
-        hides::<8>(4, 16);
-        hides::<1>(2, 3);
-        hides::<3>(3, 7);
-        hides::<7>(4, 15);
-        hides::<15>(5, 31);
+        for (bits, carry) in (1..=LONGEST).flat_map(|bits| [(bits, false), (bits, true)]) {
+            hides(Digit { bits, carry, sender: Party::One });
+        }
     }
 
     #[test]

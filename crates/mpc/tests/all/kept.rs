@@ -36,6 +36,16 @@ fn pool(n: usize) -> PoolShape {
     PoolShape { channels: 1, height: n / 7, width: 7, kernel: (3, 3), stride: (2, 2), padding }
 }
 
+fn through<const BITS: u32>(s: &mut Session, x: &[u64]) -> Vec<u64> {
+    s.set_comparison(Comparison::Ripple(BITS));
+    relu_dividing(s, x, odd()).unwrap()
+}
+
+fn through_cost<const BITS: u32>(m: &mut CostModel, n: usize) {
+    m.set_comparison(Comparison::Ripple(BITS));
+    relu_dividing_cost(m, n, odd());
+}
+
 const CASES: &[Case] = &[
     Case {
         name: "relu of odd width",
@@ -60,27 +70,15 @@ const CASES: &[Case] = &[
     },
     Case {
         name: "relu through digits of two bits",
-        run: |s, x| {
-            s.set_comparison(Comparison::Ripple(2));
-            relu_dividing(s, x, odd()).unwrap()
-        },
-        cost: |m, n| {
-            m.set_comparison(Comparison::Ripple(2));
-            relu_dividing_cost(m, n, odd());
-        },
+        run: through::<2>,
+        cost: through_cost::<2>,
         plain: |x| (x >> 12).max(0),
         units: 1,
     },
     Case {
         name: "relu through digits of four and three bits",
-        run: |s, x| {
-            s.set_comparison(Comparison::Ripple(4));
-            relu_dividing(s, x, odd()).unwrap()
-        },
-        cost: |m, n| {
-            m.set_comparison(Comparison::Ripple(4));
-            relu_dividing_cost(m, n, odd());
-        },
+        run: through::<4>,
+        cost: through_cost::<4>,
         plain: |x| (x >> 12).max(0),
         units: 1,
     },

@@ -15,7 +15,7 @@ const MAGIC: [u8; 4] = *b"HN2P";
 /// Raised when the same plan would be computed with other bytes: 4 since layouts of polynomials are chosen by their cost,
 /// 5 since OTs are ensured in front of ciphertexts and wrap-arounds are products of the client's elements, 8 since `begin` has a kind, 9 since
 /// selections begin beside comparisons and each party's OTs travel with its own message of a layer, 10 since both parties multiply in products of
-/// matrices, 12 since channels may stand further apart than their pixels and units have pads.
+/// matrices, 12 since channels may stand further apart than their pixels and units have pads, 13 since carries go through digits.
 const VERSION: u8 = 13;
 pub(super) const HELLO: usize = 40;
 /// Position: the number in `hello`.
